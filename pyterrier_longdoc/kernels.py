@@ -1,0 +1,137 @@
+"""The kernel family as transformers: KNRM, Conv-KNRM and TK; TKL has a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pyterrier_longdoc.checkpoint import fingerprint
+from pyterrier_longdoc.devices import inference
+from pyterrier_longdoc.document_cache import DocumentCache
+from pyterrier_longdoc.models.conv_knrm import ConvKNRMModel
+from pyterrier_longdoc.models.kernel_model import Evidence, KernelModel
+from pyterrier_longdoc.models.knrm import KNRMModel
+from pyterrier_longdoc.models.tk import TKModel
+from pyterrier_longdoc.pooling import Budget
+from pyterrier_longdoc.reranker import ReRanker
+from pyterrier_longdoc.text.tokens import tokenize
+from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, Vectors, inverse_document_frequency
+from pyterrier_longdoc.windows import Ragged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class KernelReRanker(ReRanker):
+    """Base of KNRM, Conv-KNRM, TK and TKL: a fresh model over given token vectors.
+
+    Args:
+        vectors: Where the token vectors come from: the name of an encoder, or :class:`Vectors`.
+        corpus: Texts (or mappings with ``text_field``) from which term weights start, for the models that have them.
+        seed: Seed of the other parameters.
+        **settings: Fields of the model's config, and options of :class:`ReRanker`.
+
+    Raises:
+        TypeError: If a setting is neither.
+    """
+
+    model_class: ClassVar[type[KernelModel]]
+    #: Encoded documents that are kept between calls; see :meth:`encode_documents`.
+    document_cache: DocumentCache | None = None
+
+    def __init__(
+        self,
+        vectors: str | Vectors = DEFAULT_ENCODER,
+        *,
+        corpus: Iterable[str | Mapping[str, str]] | None = None,
+        seed: int = 0,
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
+        source = vectors if isinstance(vectors, Vectors) else Vectors.from_encoder(vectors)
+        names = {field.name for field in fields(self.model_class.config_class)} - {"dims", "vocabulary"}
+        config = {name: settings.pop(name) for name in sorted(names & settings.keys())}
+        rows, dims = source.table.shape
+        if "heads" in names and "heads" not in config:
+            config["heads"] = 10 if dims == 300 else 12
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = self.model_class(self.model_class.config_class(dims=dims, vocabulary=rows, **config))
+        with torch.no_grad():
+            model.vectors.weight.copy_(torch.from_numpy(source.table))
+        if corpus is not None:
+            field = settings.get("text_field", "text")
+            texts = (item if isinstance(item, str) else item[field] for item in corpus)
+            model.set_idf(inverse_document_frequency(source.tokenizer, texts, rows))
+        super().__init__(model, source.tokenizer, model_name=f"{source.name}#{fingerprint(model)}", **settings)
+
+    def encode_documents(
+        self, documents: pd.DataFrame | Iterable[Mapping[str, str]], path: str | None = None
+    ) -> KernelReRanker:
+        """Contextualises documents now and keeps the result, so that later queries pay for matching only.
+
+        From then on every document that this ranker meets is kept. Training starts the cache afresh.
+
+        Args:
+            documents: A frame or corpus iterator with ``text_field``.
+            path: File to keep them in, for later sessions too; memory if ``None``.
+
+        Returns:
+            The ranker itself.
+        """
+        if self.document_cache is None or path is not None:
+            self.document_cache = DocumentCache(path)
+        rows = documents[self.text_field] if isinstance(documents, pd.DataFrame) else (d[self.text_field] for d in documents)
+        texts = ["" if pd.isna(text) else text for text in rows]
+        self.score_pairs([""], texts, np.stack([np.zeros(len(texts), np.int64), np.arange(len(texts))], axis=1))
+        return self
+
+    def _score_group(
+        self, model: KernelModel, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget
+    ) -> Tensor:
+        if self.document_cache is None:
+            return model(queries, documents, pairs, budget)
+        settings = f"{self.weights_id()}/{self.dtype}"
+        vectors = self.document_cache.vectors(settings, documents, lambda missing: model.encode_documents(missing, budget))
+        return model.match(model.encode_queries(queries), vectors.to(model.device), documents, pairs, budget)
+
+    def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[Evidence]:
+        """The regions that made the score of each pair; arguments as in :meth:`ReRanker.score_pairs`."""
+        with inference(self.devices[0], self.dtype):
+            return self.model.explain(tokenize(self.tokenizer, queries), self._read(documents), pairs, self.budget())
+
+
+class KNRM(KernelReRanker):
+    """KNRM: kernel pooling over the cosines of static term vectors (Xiong et al., SIGIR 2017).
+
+    Reads documents of any length. Arguments as in :class:`KernelReRanker`; settings in
+    :class:`~pyterrier_longdoc.models.knrm.KNRMConfig`.
+    """
+
+    model_class = KNRMModel
+
+
+class ConvKNRM(KernelReRanker):
+    """Conv-KNRM: the same over n-grams (Dai et al., WSDM 2018).
+
+    Reads documents of any length. Arguments as in :class:`KernelReRanker`; settings in
+    :class:`~pyterrier_longdoc.models.conv_knrm.ConvKNRMConfig`.
+    """
+
+    model_class = ConvKNRMModel
+
+
+class TK(KernelReRanker):
+    """TK: a small Transformer over the head of a document, and kernel pooling (Hofstätter et al., ECAI 2020).
+
+    Attention is over everything that is read, so the cost grows with the square of ``max_doc_tokens``: 200 unless you
+    say otherwise, as in the papers. Arguments as in :class:`KernelReRanker`; settings in
+    :class:`~pyterrier_longdoc.models.tk.TKConfig`.
+    """
+
+    model_class = TKModel
+    default_max_doc_tokens = 200

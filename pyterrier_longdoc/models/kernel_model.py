@@ -1,0 +1,301 @@
+"""What KNRM, Conv-KNRM, TK and TKL share: encode queries and documents apart, then match pair by pair.
+
+A document's vectors do not depend on the query. So a document is encoded once for all queries of a call, and may be
+kept between calls; a pair then costs a cosine matrix and its kernels. The architectures differ in how they
+contextualise (``contextualize_*``), which windows they read (``document_windows``) and how they pool (``interact``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pyterrier_longdoc.models.kernels import unit
+from pyterrier_longdoc.pooling import Budget, Pool, pooled
+from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
+
+#: Pairs are matched under this many times the token budget: a cosine row is far smaller than a token's vector.
+_MATCH_FACTOR = 8
+
+
+class Queries(NamedTuple):
+    """Encoded queries.
+
+    Attributes:
+        vectors: ``[q, tokens, d]``, zero where ``mask`` is False.
+        mask: Real tokens, bool ``[q, tokens]``.
+        salience: Weight of each query term (its IDF, or what training made of it), ``[q, tokens]``, or ``None``.
+    """
+
+    vectors: Tensor
+    mask: Tensor
+    salience: Tensor | None
+
+    def take(self, indices: Tensor) -> Queries:
+        """The queries at ``indices``, in that order."""
+        salience = None if self.salience is None else self.salience[indices]
+        return Queries(self.vectors[indices], self.mask[indices], salience)
+
+
+class Evidence(NamedTuple):
+    """The regions that made a pair's score.
+
+    Attributes:
+        start: First token of each region, ``[pairs, regions]``; -1 where there is no such region.
+        end: Past-last token, ``[pairs, regions]``.
+        weight: What the region adds to the score, ``[pairs, regions]``.
+    """
+
+    start: Tensor
+    end: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """Settings of every kernel model.
+
+    Attributes:
+        dims: Width of the token vectors.
+        vocabulary: Rows of the vector table; 0 for a model that is only given vectors.
+        train_vectors: Whether training changes the table.
+    """
+
+    dims: int
+    vocabulary: int = 0
+    train_vectors: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> KernelConfig:
+        """Settings that :meth:`to_dict` wrote."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+
+
+class KernelModel(nn.Module):
+    """Base of the kernel family; see the module's text.
+
+    Args:
+        config: The settings.
+    """
+
+    config_class: ClassVar[type[KernelConfig]] = KernelConfig
+    #: First parts of the names of :meth:`representation_parameters`.
+    representation: ClassVar[tuple[str, ...]] = ("vectors.", "contextualizer.", "convolutions.")
+
+    def __init__(self, config: KernelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.vectors = nn.Embedding(config.vocabulary, config.dims)
+        self.vectors.weight.requires_grad_(config.train_vectors)
+
+    # What an architecture defines -------------------------------------------------------------------------------------
+
+    def document_windows(self, lengths: np.ndarray) -> Windows:
+        """The windows that are contextualised one by one; the whole document unless a model says otherwise."""
+        return contiguous_windows(lengths, core=None)
+
+    def contextualize_query(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """Contextualised query vectors ``[b, tokens, d]``; every row has a real token."""
+        return vectors
+
+    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
+        """Contextualised window vectors ``[b, width, d]``; ``rows`` numbers the tokens from the core's first one."""
+        return vectors
+
+    def unit_vectors(self, vectors: Tensor) -> Tensor:
+        """Vectors as the cosine wants them."""
+        return unit(vectors)
+
+    def query_salience(self, ids: Tensor) -> Tensor | None:
+        """Weight of each query term ``[q, tokens]``, if the model has one."""
+        return None
+
+    def interact(self, queries: Queries, documents: Tensor, mask: Tensor) -> Tensor:
+        """Scores of pairs.
+
+        Args:
+            queries: Encoded queries, one a pair.
+            documents: Unit vectors ``[pairs, tokens, d]``.
+            mask: Real document tokens, bool ``[pairs, tokens]``.
+
+        Returns:
+            float32 ``[pairs]``.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how to match")
+
+    def evidence(self, queries: Queries, documents: Tensor, mask: Tensor) -> Evidence:
+        """Which regions made the scores; same arguments as :meth:`interact`."""
+        raise TypeError(f"{type(self).__name__} does not say how to explain")
+
+    def representation_parameters(self) -> list[nn.Parameter]:
+        """Parameters that are trained at the lower rate: vectors, and what contextualises them."""
+        return [parameter for name, parameter in self.named_parameters() if name.startswith(self.representation)]
+
+    def set_idf(self, idf: np.ndarray) -> None:
+        """Starts the weights of terms ``[vocabulary]`` from their IDF, in the models that have any."""
+
+    # What they share --------------------------------------------------------------------------------------------------
+
+    def forward(
+        self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget | None = None
+    ) -> Tensor:
+        """Scores pairs of queries and documents given as token ids.
+
+        Args:
+            queries: Token ids of each query.
+            documents: Token ids of each document.
+            pairs: Query and document number of each pair, ``[p, 2]``.
+            budget: Tokens of one pass; the device's default if ``None``.
+
+        Returns:
+            float32 ``[p]``.
+        """
+        budget = budget or Budget.for_device(self.device.type)
+        encoded = self.encode_documents(documents, budget)
+        return self.match(self.encode_queries(queries), encoded, documents, pairs, budget)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.vectors.weight.device
+
+    def encode_queries(self, queries: Ragged) -> Queries:
+        """Encodes queries from their token ids; one without tokens becomes zeros."""
+        ids, mask = (torch.from_numpy(array).to(self.device) for array in queries.padded())
+        return self._encode_query_vectors(self.vectors(ids), mask, self.query_salience(ids))
+
+    def encode_documents(self, documents: Ragged, budget: Budget, vectors: Tensor | None = None) -> Tensor:
+        """Contextualised unit vectors of all document tokens.
+
+        Args:
+            documents: Token ids of each document.
+            budget: Tokens of one pass, context and padding included.
+            vectors: Vectors ``[tokens, d]`` to use in place of the table's.
+
+        Returns:
+            ``[sum of lengths, d]``, in the order of ``documents.values``.
+        """
+        return self.unit_vectors(self.contextualize_documents(documents, budget, vectors))
+
+    def contextualize_documents(self, documents: Ragged, budget: Budget, vectors: Tensor | None = None) -> Tensor:
+        """The same as :meth:`encode_documents`, before lengths are normalised."""
+        windows = self.document_windows(documents.lengths)
+        if not len(windows):
+            return self.vectors.weight.new_zeros(0, self.width)
+        ids = torch.from_numpy(documents.values).to(self.device)
+
+        def compute(batch: np.ndarray) -> tuple[np.ndarray, Tensor]:
+            chosen = windows.take(batch)
+            index, mask = chosen.flat_index(documents)
+            place = torch.from_numpy(index).to(self.device)
+            rows = torch.from_numpy(np.arange(index.shape[1]) - chosen.core[:, :1]).to(self.device)
+            full = None if mask.all() else torch.from_numpy(mask).to(self.device)
+            output = self.contextualize_windows(
+                self.vectors(ids[place]) if vectors is None else vectors[place], rows, full
+            )
+            core = chosen.core_mask()
+            return index[core], output[torch.from_numpy(core).to(self.device)]
+
+        parts = [result for _, result in Pool(windows.widths, budget).run(compute)]
+        order = np.empty(len(documents.values), np.int64)
+        order[np.concatenate([index for index, _ in parts])] = np.arange(len(order))
+        return torch.cat([output for _, output in parts])[torch.from_numpy(order).to(self.device)]
+
+    @property
+    def width(self) -> int:
+        """Width of an encoded token."""
+        return self.config.dims
+
+    def match(
+        self, queries: Queries, vectors: Tensor, documents: Ragged, pairs: np.ndarray, budget: Budget
+    ) -> Tensor:
+        """Scores pairs of encoded queries and documents.
+
+        Args:
+            queries: Encoded queries.
+            vectors: Encoded documents, ``[sum of lengths, d]``.
+            documents: Their token ids; only the lengths count here.
+            pairs: Query and document number of each pair, ``[p, 2]``.
+            budget: Tokens of one pass.
+
+        Returns:
+            float32 ``[p]``.
+        """
+        if not len(pairs):
+            return vectors.new_zeros(0)
+
+        def compute(batch: np.ndarray) -> Tensor:
+            return self.interact(*self._pair_tensors(queries, vectors, documents, pairs[batch]))
+
+        return pooled(documents.lengths[pairs[:, 1]], budget.times(_MATCH_FACTOR), compute)
+
+    def explain(self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget) -> list[Evidence]:
+        """The :class:`Evidence` of each pair, one pair at a time; arguments as in :meth:`forward`."""
+        encoded, vectors = self.encode_queries(queries), self.encode_documents(documents, budget)
+        return [
+            Evidence(*(part[0] for part in self.evidence(*self._pair_tensors(encoded, vectors, documents, pair[None]))))
+            for pair in pairs
+        ]
+
+    def score_embeddings(
+        self,
+        query_vectors: Tensor,
+        query_mask: Tensor,
+        document_vectors: Tensor,
+        document_mask: Tensor,
+        query_idf: Tensor | None = None,
+    ) -> Tensor:
+        """Scores pairs given as uncontextualised vectors, in place of token ids.
+
+        Args:
+            query_vectors: ``[B, n, d]``.
+            query_mask: Real tokens, ``[B, n]``, padding behind them.
+            document_vectors: ``[B, m, d]``.
+            document_mask: Real tokens, ``[B, m]``, padding behind them.
+            query_idf: IDF of each query term, ``[B, n]``, for the models that use it.
+
+        Returns:
+            ``[B]``.
+
+        Raises:
+            ValueError: If a mask is not of the form 1 ... 1 0 ... 0.
+        """
+        query_mask, document_mask = _prefix(query_mask, "query_mask"), _prefix(document_mask, "document_mask")
+        lengths = document_mask.sum(1).cpu().numpy()
+        documents = Ragged.from_lists([np.zeros(length, np.int32) for length in lengths])
+        budget = Budget.for_device(self.device.type)
+        vectors = self.encode_documents(documents, budget, document_vectors[document_mask])
+        queries = self._encode_query_vectors(query_vectors, query_mask, query_idf)
+        return self.match(queries, vectors, documents, np.arange(len(lengths))[:, None].repeat(2, 1), budget)
+
+    def _encode_query_vectors(self, vectors: Tensor, mask: Tensor, salience: Tensor | None) -> Queries:
+        filled = mask.any(1)  # a row without a token would make the attention NaN
+        context = self.contextualize_query(vectors[filled], mask[filled]) * mask[filled][..., None]
+        encoded = context.new_zeros(*mask.shape, context.shape[-1])
+        encoded[filled] = context
+        return Queries(encoded, mask, salience)
+
+    def _pair_tensors(
+        self, queries: Queries, vectors: Tensor, documents: Ragged, pairs: np.ndarray
+    ) -> tuple[Queries, Tensor, Tensor]:
+        index, mask = documents.flat_index(pairs[:, 1])
+        chosen = queries.take(torch.from_numpy(pairs[:, 0]).to(self.device))
+        padded = torch.from_numpy(mask).to(self.device)
+        if not len(vectors):
+            return chosen, vectors.new_zeros(*mask.shape, queries.vectors.shape[-1]), padded
+        return chosen, vectors[torch.from_numpy(index).to(self.device)], padded
+
+
+def _prefix(mask: Tensor, name: str) -> Tensor:
+    mask = mask.bool()
+    if (mask[:, 1:] & ~mask[:, :-1]).any():
+        raise ValueError(f"{name} has a gap: real tokens (1) must come first, padding (0) behind them")
+    return mask
