@@ -112,6 +112,10 @@ class Windows:
         mask = self.positions >= 0
         return np.where(mask, documents.offsets[:-1][self.document][:, None] + self.positions, 0), mask
 
+    def rows(self) -> np.ndarray:
+        """Place of each token counted from the core's first one, negative before it, int64 ``[w, width]``."""
+        return np.arange(self.positions.shape[1]) - self.core[:, :1].astype(np.int64)
+
     def core_mask(self) -> np.ndarray:
         """Which tokens the windows answer for, bool ``[w, width]``."""
         columns = np.arange(self.positions.shape[1])

@@ -89,10 +89,9 @@ class ConvKNRMModel(KernelModel):
         """The same for a whole document; ``rows`` is not used."""
         masked = vectors if mask is None else vectors * mask[..., None]
         signal = masked.transpose(1, 2)
-        outputs = [
-            torch.relu(convolution(nn.functional.pad(signal, (0, n)))) for n, convolution in enumerate(self.convolutions)
-        ]
-        return torch.cat(outputs, dim=1).transpose(1, 2)
+        padded = (nn.functional.pad(signal, (0, n)) for n in range(len(self.convolutions)))
+        outputs = [convolution(each) for convolution, each in zip(self.convolutions, padded, strict=True)]
+        return torch.cat(outputs, dim=1).relu().transpose(1, 2)
 
     def unit_vectors(self, vectors: Tensor) -> Tensor:
         """Unit vectors of each n-gram on its own."""

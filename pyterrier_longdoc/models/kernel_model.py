@@ -7,6 +7,7 @@ contextualise (``contextualize_*``), which windows they read (``document_windows
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -169,7 +170,7 @@ class KernelModel(nn.Module):
 
     def encode_queries(self, queries: Ragged) -> Queries:
         """Encodes queries from their token ids; one without tokens becomes zeros."""
-        ids, mask = (torch.from_numpy(array).to(self.device) for array in queries.padded())
+        ids, mask = self._to_device(*queries.padded())
         return self._encode_query_vectors(self.vectors(ids), mask, self.query_salience(ids))
 
     def encode_documents(self, documents: Ragged, budget: Budget, vectors: Tensor | None = None) -> Tensor:
@@ -183,31 +184,31 @@ class KernelModel(nn.Module):
         Returns:
             ``[sum of lengths, d]``, in the order of ``documents.values``.
         """
-        return self.unit_vectors(self.contextualize_documents(documents, budget, vectors))
+        return self._encode(documents, budget, vectors, self.unit_vectors)
 
     def contextualize_documents(self, documents: Ragged, budget: Budget, vectors: Tensor | None = None) -> Tensor:
         """The same as :meth:`encode_documents`, before lengths are normalised."""
+        return self._encode(documents, budget, vectors, lambda output: output)
+
+    def _encode(
+        self, documents: Ragged, budget: Budget, vectors: Tensor | None, finish: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         windows = self.document_windows(documents.lengths)
-        if not len(windows):
-            return self.vectors.weight.new_zeros(0, self.width)
         ids = torch.from_numpy(documents.values).to(self.device)
 
-        def compute(batch: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        def compute(batch: np.ndarray) -> tuple[Tensor, Tensor]:
             chosen = windows.take(batch)
             index, mask = chosen.flat_index(documents)
-            place = torch.from_numpy(index).to(self.device)
-            rows = torch.from_numpy(np.arange(index.shape[1]) - chosen.core[:, :1]).to(self.device)
-            full = None if mask.all() else torch.from_numpy(mask).to(self.device)
-            output = self.contextualize_windows(
-                self.vectors(ids[place]) if vectors is None else vectors[place], rows, full
-            )
-            core = chosen.core_mask()
-            return index[core], output[torch.from_numpy(core).to(self.device)]
+            place, core, rows = self._to_device(index, chosen.core_mask(), chosen.rows())
+            full = None if mask.all() else self._to_device(mask)[0]
+            inputs = self.vectors(ids[place]) if vectors is None else vectors[place]
+            return place[core], finish(self.contextualize_windows(inputs, rows, full)[core])
 
-        parts = [result for _, result in Pool(windows.widths, budget).run(compute)]
-        order = np.empty(len(documents.values), np.int64)
-        order[np.concatenate([index for index, _ in parts])] = np.arange(len(order))
-        return torch.cat([output for _, output in parts])[torch.from_numpy(order).to(self.device)]
+        parts = (result for _, result in Pool(windows.widths, budget).run(compute))
+        return _scattered(parts, self.vectors.weight.new_empty(len(ids), self.width))
+
+    def _to_device(self, *arrays: np.ndarray) -> list[Tensor]:
+        return [torch.from_numpy(array).to(self.device) for array in arrays]
 
     @property
     def width(self) -> int:
@@ -233,17 +234,19 @@ class KernelModel(nn.Module):
             return vectors.new_zeros(0)
 
         def compute(batch: np.ndarray) -> Tensor:
-            return self.interact(*self._pair_tensors(queries, vectors, documents, pairs[batch]))
+            with self._full_precision():
+                return self.interact(*self._pair_tensors(queries, vectors, documents, pairs[batch]))
 
         return pooled(documents.lengths[pairs[:, 1]], budget.times(_MATCH_FACTOR), compute)
 
     def explain(self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget) -> list[Evidence]:
         """The :class:`Evidence` of each pair, one pair at a time; arguments as in :meth:`forward`."""
         encoded, vectors = self.encode_queries(queries), self.encode_documents(documents, budget)
-        return [
-            Evidence(*(part[0] for part in self.evidence(*self._pair_tensors(encoded, vectors, documents, pair[None]))))
-            for pair in pairs
-        ]
+        with self._full_precision():
+            return [
+                Evidence(*(part[0] for part in self.evidence(*self._pair_tensors(encoded, vectors, documents, pair[None]))))
+                for pair in pairs
+            ]
 
     def score_embeddings(
         self,
@@ -276,6 +279,10 @@ class KernelModel(nn.Module):
         queries = self._encode_query_vectors(query_vectors, query_mask, query_idf)
         return self.match(queries, vectors, documents, np.arange(len(lengths))[:, None].repeat(2, 1), budget)
 
+    def _full_precision(self) -> torch.autocast:
+        """Matching is computed in float32 even where the encoder is not: bfloat16 scores tie, float16 overflows."""
+        return torch.autocast(self.device.type, enabled=False)
+
     def _encode_query_vectors(self, vectors: Tensor, mask: Tensor, salience: Tensor | None) -> Queries:
         filled = mask.any(1)  # a row without a token would make the attention NaN
         context = self.contextualize_query(vectors[filled], mask[filled]) * mask[filled][..., None]
@@ -287,11 +294,26 @@ class KernelModel(nn.Module):
         self, queries: Queries, vectors: Tensor, documents: Ragged, pairs: np.ndarray
     ) -> tuple[Queries, Tensor, Tensor]:
         index, mask = documents.flat_index(pairs[:, 1])
-        chosen = queries.take(torch.from_numpy(pairs[:, 0]).to(self.device))
-        padded = torch.from_numpy(mask).to(self.device)
+        query, place, real = self._to_device(pairs[:, 0], index, mask)
+        chosen = queries.take(query)
         if not len(vectors):
-            return chosen, vectors.new_zeros(*mask.shape, queries.vectors.shape[-1]), padded
-        return chosen, vectors[torch.from_numpy(index).to(self.device)], padded
+            return chosen, queries.vectors.new_zeros(*mask.shape, queries.vectors.shape[-1]), real
+        return chosen, vectors[place], real
+
+
+def _scattered(parts: Iterable[tuple[Tensor, Tensor]], empty: Tensor) -> Tensor:
+    """Rows of all parts at their places, each of which is filled once; ``empty`` if there are no parts."""
+    if torch.is_grad_enabled():  # writing in place would make the backward pass quadratic
+        parts = list(parts)
+        if not parts:
+            return empty[:0]
+        places, outputs = zip(*parts, strict=True)
+        return torch.cat(outputs)[torch.argsort(torch.cat(places))]
+    joined = None
+    for place, output in parts:
+        joined = output.new_empty(len(empty), output.shape[1]) if joined is None else joined
+        joined[place] = output
+    return empty if joined is None else joined
 
 
 def _prefix(mask: Tensor, name: str) -> Tensor:

@@ -37,9 +37,8 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.feedforward_norm(self.output(torch.relu(self.hidden(x))) + x)
-        query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.combined_projection(x).chunk(3, dim=-1)
-        )
+        parts = self.combined_projection(x).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         attended = nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask[:, None, None, :], scale=self.scale
         )

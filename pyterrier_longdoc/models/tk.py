@@ -135,11 +135,10 @@ class TKModel(KernelModel):
 
 def _config_of(state: Mapping[str, Tensor], heads: int, mix: bool) -> TKConfig:
     if "stacked_att.layer_norm_0.gamma" in state:
-        projection, dims = (size // 3 if i == 0 else size for i, size in
-                            enumerate(state["stacked_att.self_attention_0._combined_projection.weight"].shape))
+        joint, dims = state["stacked_att.self_attention_0._combined_projection.weight"].shape
         layers = sum(name.endswith("_output_projection.weight") for name in state)
         hidden = len(state["stacked_att.feedforward_0._linear_layers.0.weight"])
-        return TKConfig(dims, heads=heads, layers=layers, feedforward=hidden, form="stacked", projection=projection)
+        return TKConfig(dims, heads=heads, layers=layers, feedforward=hidden, form="stacked", projection=joint // 3)
     hidden, dims = state["contextualizer.layers.0.linear1.weight"].shape
     layers = sum(name.endswith("out_proj.weight") for name in state)
     form = "log" if "kernel_bin_weights.weight" in state else "log2_mean"

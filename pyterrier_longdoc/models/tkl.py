@@ -108,7 +108,7 @@ class TKLModel(KernelModel):
             ValueError: If there are not as many values as terms.
         """
         if np.shape(idf) != tuple(self.salience.shape):
-            raise ValueError(f"the vocabulary has {len(self.salience)} terms, but {np.shape(idf)} IDF values were given")
+            raise ValueError(f"{len(self.salience)} terms are in the vocabulary, but IDF values of shape {np.shape(idf)} given")
         with torch.no_grad():
             self.salience.copy_(torch.as_tensor(idf))
 
