@@ -19,15 +19,19 @@ _PUBLIC = {
     "KNRM": "kernels",
     "ConvKNRM": "kernels",
     "Vectors": "text.vectors",
+    "LongDocModel": "artifact",
 }
 
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
-    from pyterrier_longdoc.kernels import KNRM, TK, ConvKNRM
-    from pyterrier_longdoc.reranker import ReRanker
-    from pyterrier_longdoc.text.vectors import Vectors
-    from pyterrier_longdoc.tkl import TKL
+    from pyterrier_longdoc.artifact import LongDocModel as LongDocModel
+    from pyterrier_longdoc.kernels import KNRM as KNRM
+    from pyterrier_longdoc.kernels import TK as TK
+    from pyterrier_longdoc.kernels import ConvKNRM as ConvKNRM
+    from pyterrier_longdoc.reranker import ReRanker as ReRanker
+    from pyterrier_longdoc.text.vectors import Vectors as Vectors
+    from pyterrier_longdoc.tkl import TKL as TKL
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import pyterrier_longdoc
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedTokenizerBase
 
     from pyterrier_longdoc.reranker import ReRanker
 
@@ -28,8 +30,14 @@ _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _OPTIONS = ("text_field", "max_doc_tokens")
 
 
-def save(ranker: ReRanker, path: str | Path) -> None:
-    """Writes a ranker into a directory; an older checkpoint there is replaced in one step."""
+def save(ranker: ReRanker, path: str | Path, more: Mapping[str, str] | None = None) -> None:
+    """Writes a ranker into a directory; an older checkpoint there is replaced in one step.
+
+    Args:
+        ranker: The ranker.
+        path: The directory.
+        more: Names and texts of further files.
+    """
     from safetensors.torch import save_model
 
     def write(directory: Path) -> None:
@@ -43,36 +51,33 @@ def save(ranker: ReRanker, path: str | Path) -> None:
             "model": ranker.model.config.to_dict(),
             "options": {name: getattr(ranker, name) for name in _OPTIONS},
         }
-        (directory / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for name, text in {**(more or {}), _CONFIG: json.dumps(config, indent=2) + "\n"}.items():
+            (directory / name).write_text(text, encoding="utf-8")
 
     write_directory(Path(path), write)
 
 
 def load(name_or_path: str | Path, expected: type[ReRanker], options: dict[str, Any]) -> ReRanker:
     """Loads a ranker; see :meth:`ReRanker.from_pretrained`."""
-    from pyterrier_longdoc.text.tokens import load_tokenizer
-
     directory = _local(str(name_or_path))
-    config = _read_config(directory)
-    ranker_class = getattr(pyterrier_longdoc, config["ranker"])
+    config, ranker_class = _read_config(directory)
     if not issubclass(ranker_class, expected):
         raise ValueError(f"{name_or_path} holds a {config['ranker']}; load it with {config['ranker']}.from_pretrained")
     settings = ranker_class.model_class.config_class
     try:
         model = ranker_class.model_class(settings.from_dict(config["model"]))
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{directory / _CONFIG}: settings do not fit {config['ranker']}: {error}") from error
     _load_weights(model, directory / _WEIGHTS)
+    tokenizer = _load_tokenizer(directory, getattr(model.config, "vocabulary", None))
     return ranker_class.from_model(
-        model,
-        load_tokenizer(str(directory)),
-        **{"model_name": str(name_or_path), **config["options"], **options},
+        model, tokenizer, **{"model_name": str(name_or_path), **config["options"], **options}
     )
 
 
 def fingerprint(model: nn.Module) -> str:
-    """A short hash of all weights."""
-    digest = blake2b(digest_size=4)
+    """A short hash of all weights and settings: heads, for one, leave no trace in the weights."""
+    digest = blake2b(repr(getattr(model, "config", None)).encode(), digest_size=4)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
@@ -90,8 +95,13 @@ def write_directory(path: Path, write: Callable[[Path], None]) -> None:
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
             os.replace(path, old / path.name)
-            os.replace(fresh, path)
-            shutil.rmtree(old)
+            try:
+                os.replace(fresh, path)
+            except BaseException:
+                os.replace(old / path.name, path)
+                raise
+            finally:
+                shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(fresh, path)
     finally:
@@ -101,14 +111,19 @@ def write_directory(path: Path, write: Callable[[Path], None]) -> None:
 def _local(name_or_path: str) -> Path:
     if Path(name_or_path).is_dir():
         return Path(name_or_path)
-    if Path(name_or_path).exists() or name_or_path.count("/") != 1 or name_or_path.startswith((".", "/", "~")):
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name_or_path) or Path(name_or_path).parent.exists():
         raise ValueError(f"{name_or_path!r} is neither a directory nor a hub name of the form user/model")
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(name_or_path))
+    try:
+        return Path(snapshot_download(name_or_path))
+    except Exception as error:  # of several libraries: no network, no such repository, no access
+        raise ValueError(f"{name_or_path!r} is no directory here, and the hub does not give it: {error}") from error
 
 
-def _read_config(directory: Path) -> dict[str, Any]:
+def _read_config(directory: Path) -> tuple[dict[str, Any], type[ReRanker]]:
+    from pyterrier_longdoc.reranker import ReRanker
+
     path = directory / _CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -117,9 +132,26 @@ def _read_config(directory: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         found = config.get("format") if isinstance(config, dict) else None
         raise ValueError(f"{path}: 'format' must be {FORMAT!r}, found {found!r}: not a checkpoint of pyterrier_longdoc")
-    if config.get("ranker") not in pyterrier_longdoc.__all__:
-        raise ValueError(f"{path}: unknown ranker {config.get('ranker')!r}; is a newer version of the package needed?")
-    return config
+    name = config.get("ranker")
+    ranker_class = getattr(pyterrier_longdoc, name) if name in pyterrier_longdoc.__all__ else None
+    if not isinstance(ranker_class, type) or not issubclass(ranker_class, ReRanker) or ranker_class is ReRanker:
+        raise ValueError(f"{path}: unknown ranker {name!r}; is a newer version of the package needed?")
+    options = config.get("options")
+    if not isinstance(options, dict) or not options.keys() <= set(_OPTIONS):
+        raise ValueError(f"{path}: 'options' must map names among {list(_OPTIONS)} to values, found {options!r}")
+    return config, ranker_class
+
+
+def _load_tokenizer(directory: Path, rows: int | None) -> PreTrainedTokenizerBase:
+    from pyterrier_longdoc.text.tokens import check_vocabulary, load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(str(directory))
+        if rows is not None:
+            check_vocabulary(tokenizer, rows)
+    except Exception as error:  # tokenizers raises its errors as plain Exceptions
+        raise ValueError(f"{directory}: the tokenizer's files are missing or damaged: {error}") from error
+    return tokenizer
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

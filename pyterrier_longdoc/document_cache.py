@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ class DocumentCache:
     Args:
         path: A file to keep them in (SQLite); memory if ``None``.
         max_bytes: In memory, the documents longest unused go beyond this size. A file grows without limit.
+
+    Raises:
+        ValueError: If the file is something else.
     """
 
     def __init__(self, path: str | Path | None = None, *, max_bytes: int = 4 * 2**30) -> None:
@@ -37,8 +41,7 @@ class DocumentCache:
         self._bytes = 0
         self._lock = threading.Lock()
         if self.path is not None:
-            with self._connect() as database:
-                database.execute("CREATE TABLE IF NOT EXISTS documents (key BLOB PRIMARY KEY, vectors BLOB NOT NULL)")
+            self._create()
 
     def vectors(self, settings: str, documents: Ragged, encode: Callable[[Ragged], Tensor]) -> Tensor:
         """Vectors of all tokens of some documents, encoding those that are not known yet.
@@ -61,14 +64,14 @@ class DocumentCache:
             encoded = encode(fresh).float().cpu().numpy()
             for place, i in enumerate(missing):
                 known[i] = encoded[fresh.offsets[place] : fresh.offsets[place + 1]].copy()
-                self._put(keys[i], known[i])
+            self._put({keys[i]: known[i] for i in missing})
         width = max(vectors.shape[1] for vectors in known)
         return torch.from_numpy(np.concatenate([vectors.reshape(-1, width) for vectors in known]))
 
     def __len__(self) -> int:
         if self.path is None:
             return len(self._memory)
-        with self._connect() as database:
+        with closing(self._connect()) as database:
             return database.execute("SELECT count(*) FROM documents").fetchone()[0]
 
     def _get(self, key: bytes) -> np.ndarray | None:
@@ -77,20 +80,31 @@ class DocumentCache:
                 if key in self._memory:
                     self._memory.move_to_end(key)
                 return self._memory.get(key)
-        with self._connect() as database:
+        with closing(self._connect()) as database:
             row = database.execute("SELECT vectors FROM documents WHERE key = ?", (key,)).fetchone()
         return None if row is None else _unpack(row[0])
 
-    def _put(self, key: bytes, vectors: np.ndarray) -> None:
+    def _put(self, documents: dict[bytes, np.ndarray]) -> None:
         if self.path is not None:
-            with self._connect() as database:
-                database.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (key, _pack(vectors)))
+            rows = [(key, _pack(vectors)) for key, vectors in documents.items()]
+            with closing(self._connect()) as database, database:
+                database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", rows)
             return
         with self._lock:
-            self._bytes += vectors.nbytes - (self._memory[key].nbytes if key in self._memory else 0)
-            self._memory[key] = vectors
+            for key, vectors in documents.items():
+                self._bytes += vectors.nbytes - (self._memory[key].nbytes if key in self._memory else 0)
+                self._memory[key] = vectors
             while self._bytes > self.max_bytes and len(self._memory) > 1:
                 self._bytes -= self._memory.popitem(last=False)[1].nbytes
+
+    def _create(self) -> None:
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with closing(self._connect()) as database, database:
+                database.execute("CREATE TABLE IF NOT EXISTS documents (key BLOB PRIMARY KEY, vectors BLOB NOT NULL)")
+                database.execute("SELECT key, vectors FROM documents LIMIT 0")
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"{self.path} is no document cache: {error}") from error
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=60)

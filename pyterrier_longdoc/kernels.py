@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import torch
 
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.document_cache import DocumentCache
+from pyterrier_longdoc.explain import WeightedWindow
 from pyterrier_longdoc.models.conv_knrm import ConvKNRMModel
 from pyterrier_longdoc.models.kernel_model import Evidence, KernelModel
 from pyterrier_longdoc.models.knrm import KNRMModel
@@ -43,6 +45,11 @@ class KernelReRanker(ReRanker):
     model_class: ClassVar[type[KernelModel]]
     #: Encoded documents that are kept between calls; see :meth:`encode_documents`.
     document_cache: DocumentCache | None = None
+    #: What explanations call the windows, and what they say of the weights.
+    window_kind: ClassVar[str] = "stretch"
+    weight_meaning: ClassVar[str] = "what the score would lose without the matches of a stretch of 30 tokens"
+    #: Whether a weight under zero speaks against a document.
+    weight_signed: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -99,10 +106,19 @@ class KernelReRanker(ReRanker):
         vectors = self.document_cache.vectors(settings, documents, lambda missing: model.encode_documents(missing, budget))
         return model.match(model.encode_queries(queries), vectors.to(model.device), documents, pairs, budget)
 
-    def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[Evidence]:
-        """The regions that made the score of each pair; arguments as in :meth:`ReRanker.score_pairs`."""
+    def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[list[WeightedWindow]]:
+        """The windows that made the score of each pair; arguments as in :meth:`ReRanker.score_pairs`."""
+        tokens = tokenize(self.tokenizer, queries), self._read(documents)
         with inference(self.devices[0], self.dtype):
-            return self.model.explain(tokenize(self.tokenizer, queries), self._read(documents), pairs, self.budget())
+            found = self.model.explain(*tokens, pairs, self.budget())
+            bar = pt.tqdm(found, total=len(pairs), desc=f"{type(self).__name__} explains", disable=not self.verbose)
+            return [self._weighted(regions) for regions in bar]
+
+    def _weighted(self, regions: Evidence) -> list[WeightedWindow]:
+        rows = zip(*(part.tolist() for part in regions), strict=True)
+        return [
+            WeightedWindow(weight, np.arange(start, end), self.window_kind) for start, end, weight in rows if start >= 0
+        ]
 
 
 class KNRM(KernelReRanker):

@@ -82,6 +82,11 @@ class Pool:
         with self._lock:
             self._waiting = np.concatenate([batch, self._waiting])
 
+    def stop(self) -> None:
+        """Drops what is waiting, so that everyone who takes from the pool comes to an end."""
+        with self._lock:
+            self._waiting = self._waiting[:0]
+
     def run(self, compute: Callable[[np.ndarray], Any]) -> Iterator[tuple[np.ndarray, Any]]:
         """Computes batch after batch until the pool is empty.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -83,12 +83,17 @@ class ReRanker(pt.Estimator):
         self.model_name = model_name
         self._weights_id: str | None = None
         self.text_field = text_field
-        self.batch_size = _positive("batch_size", batch_size)
-        self.token_budget = None if token_budget is None else _positive("token_budget", token_budget)
-        limit = self.default_max_doc_tokens if max_doc_tokens == "default" else max_doc_tokens
-        self.max_doc_tokens = None if limit is None else _positive("max_doc_tokens", limit)
+        self.batch_size = batch_size
+        self.token_budget = token_budget
+        self.max_doc_tokens = self.default_max_doc_tokens if max_doc_tokens == "default" else max_doc_tokens
         self.dtype = resolve_dtype(dtype, self.devices[0])
         self.verbose = verbose
+
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Checks limits whenever they are set: ``pt.GridSearch`` sets them too."""
+        if name == "batch_size" or (name in ("token_budget", "max_doc_tokens") and value is not None):
+            value = _positive(name, value)
+        super().__setattr__(name, value)
 
     @classmethod
     def from_model(
@@ -119,6 +124,12 @@ class ReRanker(pt.Estimator):
         from pyterrier_longdoc.checkpoint import save
 
         save(self, path)
+
+    def push_to_hub(self, repo: str, *, private: bool | None = None) -> str:
+        """Uploads the ranker with a model card, so that ``from_pretrained("user/model")`` finds it."""
+        from pyterrier_longdoc.artifact import push_to_hub
+
+        return push_to_hub(self, repo, private=private)
 
     # Scoring ----------------------------------------------------------------------------------------------------------
 
@@ -226,8 +237,13 @@ class ReRanker(pt.Estimator):
 
         models = [self.model, *(copy.deepcopy(self.model).to(device) for device in self.devices[1:])]
         with ThreadPoolExecutor(len(models)) as threads:
-            for done in [threads.submit(work, *each) for each in zip(self.devices, models, strict=True)]:
-                done.result()
+            try:
+                running = [threads.submit(work, *each) for each in zip(self.devices, models, strict=True)]
+                for done in as_completed(running):
+                    done.result()
+            except BaseException:  # a failure, or Ctrl-C: nobody wants to wait for the rest of the pool
+                pool.stop()
+                raise
 
     def _read(self, documents: Sequence[str]) -> Ragged:
         tokens = tokenize(self.tokenizer, documents)
@@ -296,6 +312,12 @@ class ReRanker(pt.Estimator):
         for name, value in attributes.items():
             changed.set_parameter(name, value)
         return changed
+
+    def __copy__(self) -> ReRanker:
+        """Shares the weights, which a pickled ranker does not."""
+        shared = type(self).__new__(type(self))
+        shared.__dict__.update(self.__dict__)
+        return shared
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "model": copy.deepcopy(self.model).cpu()}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
-from pyterrier_longdoc.models.kernels import KernelBank, cosine_matrix, log_pool, unit
+from pyterrier_longdoc.models.kernels import KernelBank, cosine_matrix, kernel_weights, log_pool, unit
 from pyterrier_longdoc.models.occlusion import occlusion_evidence
 
 
@@ -53,8 +53,7 @@ class ConvKNRMModel(KernelModel):
             nn.Conv1d(config.dims, config.filters, kernel_size=n + 1) for n in range(config.ngrams)
         )
         self.kernels = KernelBank(config.centres, (config.exact_width, *[config.width] * (len(config.centres) - 1)))
-        self.dense = nn.Linear(config.ngrams**2 * len(config.centres), 1, bias=False)
-        nn.init.uniform_(self.dense.weight, -0.014, 0.014)
+        self.dense = kernel_weights(self.kernels, copies=config.ngrams**2)
 
     @classmethod
     def from_matchmaker(cls, state_dict: Mapping[str, Tensor], *, heads: int | None = None) -> ConvKNRMModel:

@@ -7,7 +7,7 @@ contextualise (``contextualize_*``), which windows they read (``document_windows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -239,14 +239,20 @@ class KernelModel(nn.Module):
 
         return pooled(documents.lengths[pairs[:, 1]], budget.times(_MATCH_FACTOR), compute)
 
-    def explain(self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget) -> list[Evidence]:
-        """The :class:`Evidence` of each pair, one pair at a time; arguments as in :meth:`forward`."""
-        encoded, vectors = self.encode_queries(queries), self.encode_documents(documents, budget)
-        with self._full_precision():
-            return [
-                Evidence(*(part[0] for part in self.evidence(*self._pair_tensors(encoded, vectors, documents, pair[None]))))
-                for pair in pairs
-            ]
+    def explain(self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget) -> Iterator[Evidence]:
+        """The :class:`Evidence` of each pair, one pair at a time; arguments as in :meth:`forward`.
+
+        One document is in memory at a time: it is encoded once if its pairs follow each other.
+        """
+        encoded, held = self.encode_queries(queries), None
+        for query, document in pairs:
+            if document != held:
+                held, alone = document, documents.take(np.array([document]))
+                vectors = self.encode_documents(alone, budget)
+            with self._full_precision():
+                tensors = self._pair_tensors(encoded, vectors, alone, np.array([[query, 0]]))
+                evidence = self.evidence(*tensors)
+            yield Evidence(*(part[0] for part in evidence))
 
     def score_embeddings(
         self,

@@ -45,9 +45,24 @@ class KernelBank(nn.Module):
         for centre, factor in zip(self.mu.tolist(), factors, strict=True):
             yield (cosine - centre).square().mul(factor).exp()
 
+    def __len__(self) -> int:
+        return len(self.mu)
+
     def sums(self, cosine: Tensor) -> Tensor:
         """Soft term frequencies: activations summed over the document, ``[pairs, query tokens, kernels]``."""
         return torch.stack([activation.sum(-1) for activation in self(cosine)], dim=-1)
+
+
+def kernel_weights(kernels: KernelBank, copies: int = 1) -> nn.Linear:
+    """A linear layer over kernels that starts with weights .014 mu, for each of ``copies`` groups of them.
+
+    So close matches count for a document from the first step, and distant ones against it. The published code starts
+    from random weights of that size, half of which have the wrong sign.
+    """
+    layer = nn.Linear(copies * len(kernels), 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(0.014 * kernels.mu.repeat(copies))
+    return layer
 
 
 def unit(vectors: Tensor) -> Tensor:

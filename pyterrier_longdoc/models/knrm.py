@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
-from pyterrier_longdoc.models.kernels import KernelBank, cosine_matrix, log_pool
+from pyterrier_longdoc.models.kernels import KernelBank, cosine_matrix, kernel_weights, log_pool
 from pyterrier_longdoc.models.occlusion import occlusion_evidence
 
 
@@ -43,8 +43,7 @@ class KNRMModel(KernelModel):
         super().__init__(config)
         others = len(config.centres) - 1
         self.kernels = KernelBank(config.centres, (config.exact_width, *[config.width] * others))
-        self.dense = nn.Linear(len(config.centres), 1, bias=False)
-        nn.init.uniform_(self.dense.weight, -0.014, 0.014)
+        self.dense = kernel_weights(self.kernels)
 
     @classmethod
     def from_matchmaker(cls, state_dict: Mapping[str, Tensor], *, heads: int | None = None) -> KNRMModel:

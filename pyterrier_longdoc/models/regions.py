@@ -57,7 +57,8 @@ def top_local_max(topography: Tensor, counts: Tensor, peaks: int, distance: int)
     picked = []
     for _ in range(peaks):
         highest = keys.amax(1, keepdim=True)
-        best = torch.where(keys == highest, columns, keys.shape[1]).amin(1)  # the first of equals, on every device
+        found = (keys == highest) | keys.isnan()  # NaN equals nothing; it has to reach the score, where it is reported
+        best = torch.where(found, columns, keys.shape[1]).amin(1)  # the first of equals, on every device
         picked.append(best)
         keys = keys.masked_fill((columns - best[:, None]).abs() < distance, _TAKEN)
     index = torch.stack(picked, dim=1)

