@@ -106,8 +106,8 @@ tags:
 
 # {title}
 
-A **{ranker}** re-ranker for long documents, for [PyTerrier](https://pyterrier.readthedocs.io). It reads {reads}; what is
-longer is reported, never cut in silence. Trained from `{config["model_name"]}`.
+A **{ranker}** re-ranker for long documents, for [PyTerrier](https://pyterrier.readthedocs.io). It reads {reads};
+what is longer is reported, never cut in silence. Trained from `{config["model_name"]}`.
 
 ## Usage
 

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyterrier_longdoc
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from transformers import PreTrainedTokenizerBase
 
     from pyterrier_longdoc.reranker import ReRanker
@@ -75,11 +75,12 @@ def load(name_or_path: str | Path, expected: type[ReRanker], options: dict[str, 
     )
 
 
-def fingerprint(model: nn.Module) -> str:
-    """A short hash of all weights and settings: heads, for one, leave no trace in the weights."""
-    digest = blake2b(repr(getattr(model, "config", None)).encode(), digest_size=4)
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
+def fingerprint(weights: nn.Module | Iterable[Tensor]) -> str:
+    """A short hash of all weights of a model, or of some tensors."""
+    tensors = weights if not hasattr(weights, "state_dict") else dict(sorted(weights.state_dict().items())).values()
+    digest = blake2b(digest_size=4)
+    for tensor in tensors:
+        digest.update(str(tuple(tensor.shape)).encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
@@ -128,7 +129,8 @@ def _read_config(directory: Path) -> tuple[dict[str, Any], type[ReRanker]]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{directory} is no checkpoint of pyterrier_longdoc: cannot read {_CONFIG} ({error})") from error
+        message = f"{directory} is no checkpoint of pyterrier_longdoc: cannot read {_CONFIG} ({error})"
+        raise ValueError(message) from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         found = config.get("format") if isinstance(config, dict) else None
         raise ValueError(f"{path}: 'format' must be {FORMAT!r}, found {found!r}: not a checkpoint of pyterrier_longdoc")

@@ -56,7 +56,8 @@ class DocumentCache:
         """
         import torch
 
-        keys = [blake2b(settings.encode() + documents[i].tobytes(), digest_size=16).digest() for i in range(len(documents))]
+        contents = (settings.encode() + documents[i].tobytes() for i in range(len(documents)))
+        keys = [blake2b(content, digest_size=16).digest() for content in contents]
         known = [self._get(key) for key in keys]
         missing = np.array([i for i, vectors in enumerate(known) if vectors is None], np.int64)
         if len(missing):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -45,6 +46,7 @@ class KernelReRanker(ReRanker):
     model_class: ClassVar[type[KernelModel]]
     #: Encoded documents that are kept between calls; see :meth:`encode_documents`.
     document_cache: DocumentCache | None = None
+    _representation: tuple[list[tuple[int, int]], str] | None = None
     #: What explanations call the windows, and what they say of the weights.
     window_kind: ClassVar[str] = "stretch"
     weight_meaning: ClassVar[str] = "what the score would lose without the matches of a stretch of 30 tokens"
@@ -92,7 +94,8 @@ class KernelReRanker(ReRanker):
         """
         if self.document_cache is None or path is not None:
             self.document_cache = DocumentCache(path)
-        rows = documents[self.text_field] if isinstance(documents, pd.DataFrame) else (d[self.text_field] for d in documents)
+        field = self.text_field
+        rows = documents[field] if isinstance(documents, pd.DataFrame) else (document[field] for document in documents)
         texts = ["" if pd.isna(text) else text for text in rows]
         self.score_pairs([""], texts, np.stack([np.zeros(len(texts), np.int64), np.arange(len(texts))], axis=1))
         return self
@@ -102,9 +105,21 @@ class KernelReRanker(ReRanker):
     ) -> Tensor:
         if self.document_cache is None:
             return model(queries, documents, pairs, budget)
-        settings = f"{self.weights_id()}/{self.dtype}"
-        vectors = self.document_cache.vectors(settings, documents, lambda missing: model.encode_documents(missing, budget))
+        vectors = self.document_cache.vectors(
+            f"{self.representation_id()}/{self.dtype}", documents, partial(_encode, model, budget)
+        )
         return model.match(model.encode_queries(queries), vectors.to(model.device), documents, pairs, budget)
+
+    def representation_id(self) -> str:
+        """A short hash of the weights that encode documents: what training changes elsewhere leaves them valid."""
+        parameters = self.model.representation_parameters()
+        stamp = [(parameter.data_ptr(), parameter._version) for parameter in parameters]
+        if self._representation is None or self._representation[0] != stamp:
+            self._representation = (stamp, fingerprint(parameters))
+        return self._representation[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_representation": None}
 
     def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[list[WeightedWindow]]:
         """The windows that made the score of each pair; arguments as in :meth:`ReRanker.score_pairs`."""
@@ -151,3 +166,12 @@ class TK(KernelReRanker):
 
     model_class = TKModel
     default_max_doc_tokens = 200
+
+
+def _encode(model: KernelModel, budget: Budget, documents: Ragged) -> Tensor:
+    if not model.training:
+        return model.encode_documents(documents, budget)
+    # Each on its own, so that a resumed training, which meets them in other company, gets the very same bits
+    with torch.no_grad():
+        alone = [model.encode_documents(documents.take(np.array([i])), budget) for i in range(len(documents))]
+    return torch.cat(alone)

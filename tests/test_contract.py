@@ -341,7 +341,8 @@ def test_hash_and_repr_do_not_change_with_options(make_ranker):
 
 
 def test_other_weights_and_settings_have_other_names(make_ranker):
-    names = {repr(make_ranker()), repr(make_ranker(seed=1))}
+    other = {"exact_width": 0.01} if make_ranker.name == "KNRM" else {"seed": 1}  # nothing in KNRM starts at random
+    names = {repr(make_ranker()), repr(make_ranker(**other))}
     assert len(names) == 2
     assert repr(make_ranker()) in names
 
@@ -385,7 +386,8 @@ def test_building_leaves_the_global_random_state_alone(make_ranker):
 def test_a_seed_makes_the_weights(make_ranker, small):
     first, again, other = (make_ranker(shaken=False, seed=seed) for seed in (3, 3, 4))
     assert list(first(small)["score"]) == list(again(small)["score"])
-    assert list(first(small)["score"]) != list(other(small)["score"])
+    if make_ranker.name != "KNRM":  # in which nothing starts at random
+        assert list(first(small)["score"]) != list(other(small)["score"])
 
 
 def test_progress_is_shown_on_request(make_ranker, small, capsys):

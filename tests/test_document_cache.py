@@ -146,7 +146,11 @@ def test_documents_are_encoded_once(make_ranker, small, monkeypatch, path):
     expected = ranker(small)["score"]
     assert ranker.encode_documents(small, path) is ranker
     assert len(ranker.document_cache) == small["text"].nunique()
-    monkeypatch.setattr(ranker.model, "encode_documents", None)  # from here on, none may be encoded
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a document was encoded again")
+
+    monkeypatch.setattr(ranker.model, "encode_documents", refuse)
     assert_close(ranker(small)["score"], expected)
     asked = small.assign(query="w9 w8 w7")
     assert_close(ranker(asked)["score"], make_ranker()(asked)["score"])

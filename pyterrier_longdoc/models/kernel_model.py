@@ -89,7 +89,9 @@ class KernelModel(nn.Module):
 
     config_class: ClassVar[type[KernelConfig]] = KernelConfig
     #: First parts of the names of :meth:`representation_parameters`.
-    representation: ClassVar[tuple[str, ...]] = ("vectors.", "contextualizer.", "convolutions.")
+    representation: ClassVar[tuple[str, ...]] = (
+        "vectors.", "query_positions.", "document_positions.", "contextualizer.", "convolutions."
+    )
 
     def __init__(self, config: KernelConfig) -> None:
         super().__init__()

@@ -109,7 +109,7 @@ class TKLModel(KernelModel):
             ValueError: If there are not as many values as terms.
         """
         if np.shape(idf) != tuple(self.salience.shape):
-            raise ValueError(f"{len(self.salience)} terms are in the vocabulary, but IDF values of shape {np.shape(idf)} given")
+            raise ValueError(f"{len(self.salience)} terms need as many IDF values, got the shape {np.shape(idf)}")
         with torch.no_grad():
             self.salience.copy_(torch.as_tensor(idf))
 

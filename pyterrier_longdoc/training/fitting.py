@@ -82,7 +82,7 @@ def fit(
         data = {"training": examples.fingerprint(), "validation": validation and validation.fingerprint()}
         folder = Folder(path, chosen.to_dict(), data)
     trainer = Trainer(ranker, examples, validation, processes, folder, save_every)
-    with weights_change(ranker, processes):
+    with weights_change(ranker, processes, chosen):
         trainer.begin(resume=resume is not None)
         try:
             trainer.run(verbose)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pyterrier_longdoc.document_cache import DocumentCache
 from pyterrier_longdoc.pooling import is_out_of_memory
 from pyterrier_longdoc.training.processes import AccelerateProcesses, OneProcess
+from pyterrier_longdoc.training.settings import Settings
 from pyterrier_longdoc.training.state import name_after_weights
 
 if TYPE_CHECKING:
@@ -18,21 +20,35 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def weights_change(ranker: ReRanker, processes: OneProcess | AccelerateProcesses) -> Iterator[None]:
+def weights_change(
+    ranker: ReRanker, processes: OneProcess | AccelerateProcesses, settings: Settings
+) -> Iterator[None]:
     """The ranker while its weights change, and put right again afterwards, whatever happens."""
-    cache = getattr(ranker, "document_cache", None)
+    cache, frozen = getattr(ranker, "document_cache", None), _frozen_parameters(ranker, settings)
     if cache is not None:
         ranker.document_cache = None  # vectors of weights that are gone a step later are not worth keeping
+    if frozen and processes.count == 1 and hasattr(ranker, "document_cache"):
+        ranker.document_cache = DocumentCache()  # these stay, so each document is encoded once for the whole training
     if processes.count > 1:
         ranker.devices = [str(processes.device)]
     try:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
         with fixed_order_of_sums(processes.device):
             yield
     finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
         ranker.model.eval()
         name_after_weights(ranker)
-        if cache is not None:
+        if hasattr(ranker, "document_cache"):
             ranker.document_cache = cache
+
+
+def _frozen_parameters(ranker: ReRanker, settings: Settings) -> list[torch.nn.Parameter]:
+    if settings.representation_lr > 0 or not hasattr(ranker.model, "representation_parameters"):
+        return []
+    return [parameter for parameter in ranker.model.representation_parameters() if parameter.requires_grad]
 
 
 @contextmanager

@@ -24,7 +24,8 @@ class Settings:
         graded: Whether better documents are also compared with relevant ones of a lower label.
         teacher: Column of the training results with a teacher's scores; ``"margin_mse"`` needs it.
         lr: Learning rate.
-        representation_lr: Learning rate of ``model.representation_parameters()``: vectors and their contextualiser.
+        representation_lr: Learning rate of ``model.representation_parameters()``: vectors and their contextualiser. At
+            0 they stay as they are, and the kernel rankers encode each document once for the whole training.
         weight_decay: AdamW's; at 0 it is Adam.
         schedule: ``"constant"``, or ``"linear"``: down to 0 at the last step.
         warmup_steps: Steps over which the rates rise from 0.

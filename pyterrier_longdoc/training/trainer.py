@@ -151,7 +151,7 @@ class Trainer:
         device, reduced = self._processes.device, self._settings.precision == "bfloat16"
         seeded = fixed_random_numbers(device, self._settings.seed, _STEP, self.state.step, number)
         with seeded, torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
-            scores = trained(batch.queries, batch.documents, batch.pairs, self._budget)
+            scores = self._ranker._score_group(trained, batch.queries, batch.documents, batch.pairs, self._budget)
         teacher = None if batch.teacher is None else torch.from_numpy(batch.teacher).to(device)
         loss = self._settings.loss_function(scores.float().view(len(part), -1), teacher)
         if loss.ndim:
@@ -236,6 +236,8 @@ def _optimizer(model: torch.nn.Module, settings: Settings) -> torch.optim.Optimi
     """AdamW with a rate of their own for vectors and contextualiser."""
     lower = {id(each) for each in getattr(model, "representation_parameters", list)()}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if settings.representation_lr == 0:
+        trained = [parameter for parameter in trained if id(parameter) not in lower]
     if not trained:
         raise ValueError("the model has no parameter that is trained")
     groups = [

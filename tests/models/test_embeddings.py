@@ -199,6 +199,17 @@ def test_the_budget_changes_no_score(model):
         assert model(queries, documents, pairs[:0], Budget(10)).shape == (0,)
 
 
+def test_encoded_queries_are_zero_where_there_is_no_token(model):
+    with torch.no_grad():
+        queries = model.encode_queries(Ragged.from_lists([[1, 2, 3], [], [4]]))
+    assert queries.mask.tolist() == [[True, True, True], [False, False, False], [True, False, False]]
+    assert (queries.vectors[~queries.mask] == 0).all()
+    assert (queries.vectors[queries.mask] != 0).any(1).all()
+    taken = queries.take(torch.tensor([2, 0]))
+    assert torch.equal(taken.vectors, queries.vectors[[2, 0]])
+    assert torch.equal(taken.mask, queries.mask[[2, 0]])
+
+
 def test_representation_parameters_are_trained_apart(model):
     """Vectors and what contextualises them; the head is not among them."""
     chosen = {id(parameter) for parameter in model.representation_parameters()}

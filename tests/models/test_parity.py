@@ -10,8 +10,8 @@ from pyterrier_longdoc.models.conv_knrm import ConvKNRMModel
 from pyterrier_longdoc.models.kernel_model import KernelModel
 from pyterrier_longdoc.models.kernels import cosine_matrix
 from pyterrier_longdoc.models.knrm import KNRMModel
-from pyterrier_longdoc.models.tk import TKModel
-from pyterrier_longdoc.models.tkl import TKLModel
+from pyterrier_longdoc.models.tk import TKConfig, TKModel
+from pyterrier_longdoc.models.tkl import TKLConfig, TKLModel
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.windows import Ragged
 
@@ -160,6 +160,31 @@ def test_tkl_gradients_of_query_vectors(perturbed, saturation):
     model.score_embeddings(query, *others).mean().backward()
     expected = perturbed[f"{saturation}/batch/grad/query_embeddings"][:5]
     assert np.abs(query.grad[:5].numpy() - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_a_fresh_tkl_starts_where_the_reference_starts():
+    golden = Golden("tkl_init")
+    model = TKLModel(TKLConfig(dims=32, heads=HEADS, feedforward=64, saturation="embedding"))
+    expected = TKLModel.from_matchmaker(golden.state, heads=HEADS, saturation="embedding").state_dict()
+    found = model.state_dict()
+    assert found.keys() == expected.keys()
+    for name in ("query_positions.table", "document_positions.table", "contextualizer.alpha", "peak_weights",
+                 "saturation.curves.bias", "kernels.mu", "kernels.sigma", "saturation.norm.weight"):
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=2e-5, msg=name)
+    for name in ("dense.weight", "saturation.curves.weight"):
+        assert 0.005 < found[name].abs().max() <= 0.014
+        assert expected[name].abs().max() <= 0.014
+
+
+def test_a_fresh_tk_starts_where_the_reference_starts():
+    golden = Golden("ecai20_tk_mix")
+    model = TKModel(TKConfig(dims=32, heads=HEADS, feedforward=64))
+    for table, theirs in ((model.query_positions, "q"), (model.document_positions, "d")):
+        expected = torch.from_numpy(golden.state[f"positional_features_{theirs}"][0])
+        torch.testing.assert_close(table.table.data, expected, rtol=0, atol=2e-5)
+        assert not table.table.requires_grad
+    assert model.scale.tolist() == [1] * 11
+    assert model.contextualizer.alpha.item() == 0.5
 
 
 # TK, KNRM, Conv-KNRM --------------------------------------------------------------------------------------------------

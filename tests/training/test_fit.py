@@ -25,6 +25,7 @@ def ndcg(ranker, res, qrels):
 @pytest.mark.parametrize("ranker_class", [TKL, TK])
 def test_a_ranker_learns(frames, ranker_class):
     ranker = tiny_ranker(ranker_class)
+    torch.nn.init.zeros_(ranker.model.dense.weight)  # the task is so easy that its start value solves it
     test = results("x", 2)
     before = ndcg(ranker, *test)
     returned = ranker.fit(*frames, epochs=8, batch_size=4, lr=3e-3, verbose=False)
@@ -134,7 +135,7 @@ def test_vectors_learn_at_their_own_rate(frames):
 
 def test_bfloat16_trains_close_to_float32(frames):
     exact, reduced = (
-        tiny_ranker().fit(*frames[:2], precision=precision, max_steps=1, batch_size=8, verbose=False).history["loss"][0]
+        tiny_ranker().fit(*frames[:2], loss="ranknet", precision=precision, max_steps=1, verbose=False).history["loss"][0]
         for precision in ("float32", "bfloat16")
     )
     assert reduced != exact

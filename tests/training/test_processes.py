@@ -26,7 +26,7 @@ def test_two_processes_train_what_one_does(tmp_path):
     alone = tiny_ranker().fit(*task(), verbose=False, **{**RUN, "batch_size": 7, "save_every": None})
     shared = TKL.from_pretrained(str(tmp_path / "best"), device="cpu")
     for name, tensor in alone.model.state_dict().items():
-        assert torch.allclose(shared.model.state_dict()[name], tensor, atol=2e-3), name
+        assert torch.allclose(shared.model.state_dict()[name], tensor, atol=5e-4), name
     resumed = tiny_ranker().fit(
         *task(), resume=tmp_path, verbose=False, **{**RUN, "batch_size": 7, "accumulate": 2}
     )
