@@ -76,9 +76,9 @@ def load(name_or_path: str | Path, expected: type[ReRanker], options: dict[str, 
 
 
 def fingerprint(weights: nn.Module | Iterable[Tensor]) -> str:
-    """A short hash of all weights of a model, or of some tensors."""
+    """A short hash of some tensors, or of a model: its weights and settings (heads leave no trace in the weights)."""
     tensors = weights if not hasattr(weights, "state_dict") else dict(sorted(weights.state_dict().items())).values()
-    digest = blake2b(digest_size=4)
+    digest = blake2b(repr(getattr(weights, "config", None)).encode(), digest_size=4)
     for tensor in tensors:
         digest.update(str(tuple(tensor.shape)).encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)

@@ -111,11 +111,11 @@ class KernelReRanker(ReRanker):
         return model.match(model.encode_queries(queries), vectors.to(model.device), documents, pairs, budget)
 
     def representation_id(self) -> str:
-        """A short hash of the weights that encode documents: what training changes elsewhere leaves them valid."""
+        """A hash of the settings and of the weights that encode documents: training the others leaves it alone."""
         parameters = self.model.representation_parameters()
         stamp = [(parameter.data_ptr(), parameter._version) for parameter in parameters]
         if self._representation is None or self._representation[0] != stamp:
-            self._representation = (stamp, fingerprint(parameters))
+            self._representation = (stamp, f"{self.model.config!r}/{fingerprint(parameters)}")
         return self._representation[1]
 
     def __getstate__(self) -> dict[str, Any]:

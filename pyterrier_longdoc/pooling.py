@@ -58,11 +58,15 @@ class Pool:
         lengths: Tokens of each item, ``[n]``.
         budget: Tokens of a batch.
         max_items: At most this many items in a batch.
+        kinds: Items of different kinds (numbers ``[n]``) never share a batch.
     """
 
-    def __init__(self, lengths: np.ndarray, budget: Budget, max_items: int | None = None) -> None:
+    def __init__(
+        self, lengths: np.ndarray, budget: Budget, max_items: int | None = None, kinds: np.ndarray | None = None
+    ) -> None:
         self._lengths = np.maximum(np.asarray(lengths, np.int64), 1)
-        self._waiting = np.argsort(-self._lengths, kind="stable")
+        self._kinds = np.zeros_like(self._lengths) if kinds is None else np.asarray(kinds)
+        self._waiting = np.lexsort((-self._lengths, -self._kinds))
         self._budget = budget
         self._max_items = max_items
         self._lock = threading.Lock()
@@ -73,7 +77,8 @@ class Pool:
             if not len(self._waiting):
                 return None
             fitting = max(1, self._budget.tokens // int(self._lengths[self._waiting[0]]))
-            count = min(fitting, self._max_items or fitting)
+            candidates = self._waiting[: min(fitting, self._max_items or fitting)]
+            count = int((self._kinds[candidates] == self._kinds[candidates[0]]).cumprod().sum())
             batch, self._waiting = self._waiting[:count], self._waiting[count:]
             return batch
 
@@ -122,20 +127,23 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def pooled(lengths: np.ndarray, budget: Budget, compute: Callable[[np.ndarray], Any]) -> Any:
+def pooled(
+    lengths: np.ndarray, budget: Budget, compute: Callable[[np.ndarray], Any], kinds: np.ndarray | None = None
+) -> Any:  # noqa: ANN401
     """Computes one row per item in pooled batches and returns the rows in item order.
 
     Args:
         lengths: Tokens of each item, ``[n]``; at least one item.
         budget: Tokens of a batch.
         compute: Maps the items of a batch ``[b]`` to a tensor ``[b, ...]``; gradients flow through.
+        kinds: As in :class:`Pool`.
 
     Returns:
         A tensor ``[n, ...]``.
     """
     import torch
 
-    batches, results = zip(*Pool(lengths, budget).run(compute), strict=True)
+    batches, results = zip(*Pool(lengths, budget, kinds=kinds).run(compute), strict=True)
     order = torch.from_numpy(np.argsort(np.concatenate(batches), kind="stable"))
     joined = torch.cat(results)
     return joined[order.to(joined.device)]

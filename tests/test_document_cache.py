@@ -183,6 +183,18 @@ def test_longer_limits_and_other_weights_never_meet_stale_entries(make_ranker, s
         assert_close(other(small)["score"], make_ranker(**options)(small)["score"])
 
 
+def test_no_weight_changes_unnoticed(make_ranker, small):
+    """Whichever parameter changes, in place as an optimiser changes it, scores are those of the new weights."""
+    ranker = make_ranker().encode_documents(small)
+    for number, (name, parameter) in enumerate(ranker.model.named_parameters()):
+        generator = torch.Generator().manual_seed(number)
+        with torch.no_grad():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+        found = ranker(small)["score"]
+        fresh = type(ranker).from_model(ranker.model, ranker.tokenizer, model_name=name, max_doc_tokens=None)
+        assert_close(found, fresh(small)["score"])
+
+
 def test_settings_that_leave_no_trace_in_the_weights(tiny, small, path):
     """Two or four heads, cores of 40 or 30 tokens: the same parameters, but not the same vectors."""
     shared = DocumentCache(path)

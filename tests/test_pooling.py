@@ -117,6 +117,18 @@ def test_pooled_rows_come_back_in_item_order(lengths, tokens):
     assert rows.tolist() == [[10.0 * item] for item in range(len(lengths))]
 
 
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3)), min_size=1, max_size=30), st.integers(1, 60))
+def test_items_of_different_kinds_never_share_a_batch(items, tokens):
+    lengths, kinds = (np.array(column) for column in zip(*items, strict=True))
+
+    def compute(batch):
+        assert len(set(kinds[batch])) == 1
+        assert len(batch) == 1 or len(batch) * max(1, lengths[batch].max()) <= tokens
+        return torch.from_numpy(batch)
+
+    assert pooled(lengths, Budget(tokens), compute, kinds=kinds).tolist() == list(range(len(items)))
+
+
 def test_gradients_flow_through_pooled():
     weight = torch.arange(4.0, requires_grad=True)
     pooled(np.array([5, 1, 9, 3]), Budget(9), lambda batch: weight[torch.from_numpy(batch)] ** 2).sum().backward()

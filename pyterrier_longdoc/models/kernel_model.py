@@ -19,8 +19,9 @@ from pyterrier_longdoc.models.kernels import unit
 from pyterrier_longdoc.pooling import Budget, Pool, pooled
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 
-#: Pairs are matched under this many times the token budget: a cosine row is far smaller than a token's vector.
-_MATCH_FACTOR = 8
+#: A pair counts query tokens x document tokens, under this many times the token budget: a cosine is that much smaller
+#: than a token's vectors.
+_MATCH_FACTOR = 64
 
 
 class Queries(NamedTuple):
@@ -37,9 +38,11 @@ class Queries(NamedTuple):
     salience: Tensor | None
 
     def take(self, indices: Tensor) -> Queries:
-        """The queries at ``indices``, in that order."""
-        salience = None if self.salience is None else self.salience[indices]
-        return Queries(self.vectors[indices], self.mask[indices], salience)
+        """The queries at ``indices``, in that order, cut to the longest of them."""
+        mask = self.mask[indices]
+        longest = max(1, int(mask.sum(1).max()))
+        salience = None if self.salience is None else self.salience[indices, :longest]
+        return Queries(self.vectors[indices, :longest], mask[:, :longest], salience)
 
 
 class Evidence(NamedTuple):
@@ -239,7 +242,9 @@ class KernelModel(nn.Module):
             with self._full_precision():
                 return self.interact(*self._pair_tensors(queries, vectors, documents, pairs[batch]))
 
-        return pooled(documents.lengths[pairs[:, 1]], budget.times(_MATCH_FACTOR), compute)
+        # Queries of 5-8, 9-16, ... tokens apart: one long query would make all others of its batch as long
+        widths = 2 ** np.ceil(np.log2(queries.mask.sum(1).clamp(min=4).cpu().numpy())).astype(np.int64)[pairs[:, 0]]
+        return pooled(documents.lengths[pairs[:, 1]] * widths, budget.times(_MATCH_FACTOR), compute, kinds=widths)
 
     def explain(self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget) -> Iterator[Evidence]:
         """The :class:`Evidence` of each pair, one pair at a time; arguments as in :meth:`forward`.

@@ -71,18 +71,20 @@ def unit(vectors: Tensor) -> Tensor:
     return vectors / (vectors.norm(dim=-1, keepdim=True) + 1e-13)
 
 
-def cosine_matrix(query: Tensor, document: Tensor, document_mask: Tensor) -> Tensor:
+def cosine_matrix(query: Tensor, document: Tensor, document_mask: Tensor, more: int = 0) -> Tensor:
     """Cosine similarities of unit vectors; padding is put out of reach of every kernel.
 
     Args:
         query: ``[pairs, query tokens, d]``.
         document: ``[pairs, document tokens, d]``.
         document_mask: Real tokens, bool ``[pairs, document tokens]``.
+        more: Columns of padding to add behind the document.
 
     Returns:
-        ``[pairs, query tokens, document tokens]``.
+        ``[pairs, query tokens, document tokens + more]``.
     """
-    return torch.bmm(query, document.transpose(1, 2)).masked_fill_(~document_mask[:, None, :], _FAR)
+    cosine = torch.bmm(query, document.transpose(1, 2)).masked_fill_(~document_mask[:, None, :], _FAR)
+    return nn.functional.pad(cosine, (0, more), value=_FAR)
 
 
 def log_pool(kernel_sums: Tensor, query_mask: Tensor) -> Tensor:

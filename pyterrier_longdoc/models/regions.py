@@ -16,19 +16,22 @@ _VIRTUAL, _TAKEN = -1e30, -2e30
 
 
 def region_sums(activation: Tensor, size: int, stride: int) -> Tensor:
-    """Sums over ``size`` tokens at every ``stride``-th token, the partly filled ones at the end included.
+    """Sums over ``size`` tokens at every ``stride``-th token.
 
     Args:
-        activation: ``[pairs, n, tokens]``, 0 on padding.
+        activation: ``[pairs, n, tokens]``, with :func:`overhang` more than the document has, all 0.
         size: Tokens of a region.
         stride: Tokens from one region to the next.
 
     Returns:
-        ``[pairs, n, ceil(tokens / stride)]``.
+        ``[pairs, n, regions]``.
     """
-    regions = -(-activation.shape[-1] // stride)
-    missing = (regions - 1) * stride + size - activation.shape[-1]
-    return nn.functional.avg_pool1d(nn.functional.pad(activation, (0, missing)), size, stride) * size
+    return nn.functional.avg_pool2d(activation, (1, size), (1, stride), divisor_override=1)
+
+
+def overhang(tokens: int, size: int, stride: int) -> int:
+    """Tokens that have to follow ``tokens`` others, so that a region starts at every ``stride``-th of these."""
+    return max(0, (-(-tokens // stride) - 1) * stride + size - tokens)
 
 
 def region_counts(lengths: Tensor, regions: int, size: int, stride: int) -> Tensor:

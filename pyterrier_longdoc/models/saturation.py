@@ -64,22 +64,24 @@ class Saturation(nn.Module):
             self.reduce.weight.data = state["sat_emb_reduce1.weight"].clone()
             self.norm.load_state_dict({name: state[f"sat_normer.{name}"] for name in ("weight", "bias")})
 
-    def parameters_of(self, query: Tensor, salience: Tensor | None, counts: Tensor) -> tuple[Tensor, ...]:
-        """The curve of each query term in each region.
+    def curves_of(self, query: Tensor, mask: Tensor, salience: Tensor | None, counts: Tensor) -> tuple[Tensor, ...]:
+        """The curve of each query term in each region; that of padding is 0 everywhere.
 
         Args:
             query: Contextualised query vectors, ``[pairs, n, d]``.
+            mask: Real query tokens, bool ``[pairs, n]``.
             salience: Weight of each query term, ``[pairs, n]``.
             counts: Real tokens of each region, ``[pairs, r]``.
 
         Returns:
-            What :meth:`forward` takes as ``curve``, each ``[pairs, n, r]``.
+            What :meth:`forward` takes as ``curve``, each ``[pairs, n, r]`` (``log``: ``[pairs, n, 1]``).
 
         Raises:
             ValueError: If the function needs term weights and ``salience`` is ``None``.
         """
+        real = mask[..., None].to(counts.dtype)
         if self.kind == "log":
-            return ()
+            return (real,)
         if self.kind == "embedding":
             term = self.reduce(query.to(self.reduce.weight.dtype))
         elif salience is None:
@@ -87,23 +89,27 @@ class Saturation(nn.Module):
         else:
             term = salience.relu()[..., None]
         features = torch.stack(torch.broadcast_tensors(term, counts[:, None, :].to(term.dtype)), dim=-1)
-        return self.curves(self.norm(features) if self.kind == "embedding" else features).unbind(-1)
+        parts = self.curves(self.norm(features) if self.kind == "embedding" else features).unbind(-1)
+        if self.kind == "linear":
+            return tuple(part * real for part in parts)
+        height, root, shift = parts
+        return height * real, 1 / root, shift * real
 
     def forward(self, frequency: Tensor, curve: tuple[Tensor, ...], kernel: int) -> Tensor:
         """Saturates the frequencies under one kernel.
 
         Args:
             frequency: Sums of activations, ``[pairs, n, r]``.
-            curve: From :meth:`parameters_of`.
+            curve: From :meth:`curves_of`.
             kernel: Number of the kernel.
 
         Returns:
-            ``[pairs, n, r]``.
+            ``[pairs, n, r]``, 0 for padding.
         """
         if self.kind == "linear":
             slope, shift = curve
             return slope * frequency + shift
         if self.kind == "log":
-            return (frequency * self.factor[kernel]).clamp(min=1e-10).log()
-        height, root, shift = curve
-        return height * frequency.clamp(min=1e-10).pow(1 / root) - shift
+            return (frequency * self.factor[kernel]).clamp(min=1e-10).log() * curve[0]
+        height, power, shift = curve
+        return height * frequency.clamp(min=1e-10).pow(power) - shift

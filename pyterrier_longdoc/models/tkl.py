@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pyterrier_longdoc.models.contextualizer import Contextualizer, Positions
 from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
 from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix, kernel_weights
-from pyterrier_longdoc.models.regions import NEIGHBOURS, region_counts, region_sums, top_local_max
+from pyterrier_longdoc.models.regions import NEIGHBOURS, overhang, region_counts, region_sums, top_local_max
 from pyterrier_longdoc.models.saturation import Saturation
 from pyterrier_longdoc.windows import Windows, contiguous_windows
 
@@ -70,13 +70,16 @@ class TKLModel(KernelModel):
                 raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
         if config.context < 0:
             raise ValueError(f"context must be at least 0, got {config.context}")
+        if config.stride > config.region:
+            raise ValueError(f"stride={config.stride} would skip tokens between regions of {config.region}")
         self.contextualizer = Contextualizer(config.dims, config.heads, config.layers, config.feedforward)
         self.query_positions = Positions(30, config.dims)
         self.document_positions = Positions(config.core + 2 * config.context, config.dims, _DOCUMENT_OFFSET)
         self.kernels = KernelBank(CENTRES, [WIDTH] * len(CENTRES))
         self.saturation = Saturation(config.saturation, config.dims, len(CENTRES))
         self.dense = kernel_weights(self.kernels)
-        self.peak_weights = nn.Parameter(torch.ones(config.peaks * (1 + 2 * NEIGHBOURS)))
+        read = config.peaks * (1 + 2 * NEIGHBOURS)
+        self.peak_weights = nn.Parameter(torch.full((read,), 1 / read))  # a mean: scores start in reach of the losses
         self.salience = nn.Parameter(torch.ones(config.vocabulary), requires_grad=config.saturation == "salience")
 
     @classmethod
@@ -142,15 +145,15 @@ class TKLModel(KernelModel):
         Returns:
             Scores ``[pairs, regions]``, 0 where a region is empty, and the tokens that each region holds.
         """
-        size, stride = self.config.region, self.config.stride
-        cosine = cosine_matrix(self.unit_vectors(queries.vectors), documents, mask)
-        counts = region_counts(mask.sum(1), -(-mask.shape[1] // stride), size, stride)
-        curve = self.saturation.parameters_of(queries.vectors, queries.salience, counts)
+        size, stride, tokens = self.config.region, self.config.stride, mask.shape[1]
+        query = self.unit_vectors(queries.vectors)
+        cosine = cosine_matrix(query, documents, mask, more=overhang(tokens, size, stride))
+        counts = region_counts(mask.sum(1), -(-tokens // stride), size, stride)
+        curve = self.saturation.curves_of(queries.vectors, queries.mask, queries.salience, counts)
         topography = cosine.new_zeros(counts.shape)
         for number, activation in enumerate(self.kernels(cosine)):
             saturated = self.saturation(region_sums(activation, size, stride), curve, number)
-            terms = (saturated * queries.mask[..., None]).sum(1)
-            topography = topography + terms * self.dense.weight[0, number]
+            topography = topography + saturated.sum(1) * self.dense.weight[0, number]
         return topography * (counts > 0), counts
 
     def interact(self, queries: Queries, documents: Tensor, mask: Tensor) -> Tensor:

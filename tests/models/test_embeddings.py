@@ -215,7 +215,7 @@ def test_representation_parameters_are_trained_apart(model):
     chosen = {id(parameter) for parameter in model.representation_parameters()}
     names = {name.split(".")[0] for name, parameter in model.named_parameters() if id(parameter) in chosen}
     assert "vectors" in names
-    assert names <= {"vectors", "contextualizer", "convolutions"}
+    assert names <= {"vectors", "query_positions", "document_positions", "contextualizer", "convolutions"}
 
 
 def test_configs_survive_json(model):

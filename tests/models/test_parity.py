@@ -168,8 +168,8 @@ def test_a_fresh_tkl_starts_where_the_reference_starts():
     expected = TKLModel.from_matchmaker(golden.state, heads=HEADS, saturation="embedding").state_dict()
     found = model.state_dict()
     assert found.keys() == expected.keys()
-    for name in ("query_positions.table", "document_positions.table", "contextualizer.alpha", "peak_weights",
-                 "saturation.curves.bias", "kernels.mu", "kernels.sigma", "saturation.norm.weight"):
+    for name in ("query_positions.table", "document_positions.table", "contextualizer.alpha", "saturation.curves.bias",
+                 "saturation.norm.weight", "kernels.mu", "kernels.sigma"):
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=2e-5, msg=name)
     for name in ("dense.weight", "saturation.curves.weight"):
         assert 0.005 < found[name].abs().max() <= 0.014

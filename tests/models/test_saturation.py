@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pyterrier_longdoc.models.regions import region_counts, region_sums, top_local_max
+from pyterrier_longdoc.models.regions import overhang, region_counts, region_sums, top_local_max
 from pyterrier_longdoc.models.saturation import Saturation
 
 
@@ -17,9 +17,12 @@ def _values(kind: str, frequency: float, *, salience: float = 2.0, count: int = 
             saturation.curves.weight.zero_()
             saturation.curves.weight[0, 0] = 3.0  # the height grows with the term's weight
             saturation.curves.bias.copy_(torch.tensor([1.0, 2.0, 0.5])[: len(saturation.curves.bias)])
-    weights = torch.tensor([[salience]], dtype=torch.float64)
-    curve = saturation.parameters_of(torch.zeros(1, 1, 4, dtype=torch.float64), weights, torch.tensor([[count]]))
-    return saturation(torch.full((1, 1, 1), frequency, dtype=torch.float64), curve, 1).item()
+    weights = torch.tensor([[salience, salience]], dtype=torch.float64)
+    query, mask = torch.zeros(1, 2, 4, dtype=torch.float64), torch.tensor([[True, False]])
+    curve = saturation.curves_of(query, mask, weights, torch.tensor([[count]]))
+    term, padding = saturation(torch.full((1, 2, 1), frequency, dtype=torch.float64), curve, 1)[0, :, 0].tolist()
+    assert padding == 0
+    return term
 
 
 @pytest.mark.parametrize("kind", ["salience", "idf"])
@@ -41,7 +44,7 @@ def test_learned_curves_start_as_a_logarithm(kind):
     saturation = Saturation(kind, dims=4, kernels=2)
     with torch.no_grad():
         saturation.curves.weight.zero_()
-    curve = saturation.parameters_of(torch.zeros(1, 1, 4), torch.ones(1, 1), torch.tensor([[30]]))
+    curve = saturation.curves_of(torch.zeros(1, 1, 4), torch.ones(1, 1).bool(), torch.ones(1, 1), torch.tensor([[30]]))
     for frequency in (0.5, 1.0, 5.0, 30.0):
         value = saturation(torch.full((1, 1, 1), frequency), curve, 0).item()
         assert value == pytest.approx(math.log(frequency), abs=0.07)
@@ -54,8 +57,9 @@ def test_unknown_names_list_the_known_ones():
 
 def test_region_sums_by_hand():
     activation = torch.tensor([[[1.0, 2.0, 3.0, 4.0, 5.0]]])
-    torch.testing.assert_close(region_sums(activation, size=3, stride=2), torch.tensor([[[6.0, 12.0, 5.0]]]))
-    torch.testing.assert_close(region_sums(activation, size=2, stride=3), torch.tensor([[[3.0, 9.0]]]))
+    for size, stride, sums in ((3, 2, [6.0, 12.0, 5.0]), (2, 3, [3.0, 9.0]), (9, 4, [15.0, 5.0]), (5, 5, [15.0])):
+        padded = torch.nn.functional.pad(activation, (0, overhang(5, size, stride)))
+        torch.testing.assert_close(region_sums(padded, size, stride), torch.tensor([[sums]]))
     assert region_counts(torch.tensor([5, 1, 0]), 3, 3, 2).tolist() == [[3, 3, 1], [1, 0, 0], [0, 0, 0]]
 
 

@@ -231,6 +231,7 @@ def test_idf_starts_the_salience_and_must_fit():
         ({"stride": 0}, "stride must be at least 1"),
         ({"peaks": -1}, "peaks must be at least 1"),
         ({"context": -1}, "context"),
+        ({"stride": 31}, "stride=31 would skip tokens"),
     ],
 )
 def test_settings_are_checked(settings, message):

@@ -1,0 +1,169 @@
+"""Re-ranks the built-in collection: BM25, TK and TKL compared in one table, with run files and a page to look at.
+
+Everything happens on this machine, on the documentation of its own Python: index, train, compare, explain. The table is
+in ``OUT/table.csv``, the runs are in ``OUT/runs``, the trained rankers in ``OUT/tk`` and ``OUT/tkl``, and
+``OUT/explanation.html`` shows where TKL looked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyterrier as pt
+from ir_measures import AP, RR, nDCG
+
+from pyterrier_longdoc.cli.rerank import positive
+from pyterrier_longdoc.data.fields import corpus_texts, text_loader
+from pyterrier_longdoc.first_stage import bm25
+
+if TYPE_CHECKING:
+    from pyterrier_longdoc.reranker import ReRanker
+
+#: The collection, unless another is named.
+DATASET = "longdoc:python-docs"
+#: Documents per query: for training and choosing weights, and for the table.
+_TRAIN_DEPTH, _TEST_DEPTH = 20, 50
+_MAX_DOC_TOKENS = 4_000
+#: Vectors and contextualiser stay as MiniLM has them: what a few minutes can teach is which matches count, and where.
+_TRAINING = {
+    "loss": "listwise",
+    "negatives": 7,
+    "batch_size": 16,
+    "lr": 1e-2,
+    "representation_lr": 0.0,
+    "clip_norm": 1.0,
+    "train_doc_tokens": 2_000,
+    "measure": "nDCG@10",
+}
+#: Shares of the re-ranker in the combination with BM25 that validation chooses from.
+_SHARES = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("longdoc-demo"), help="directory for everything that is made (longdoc-demo)")
+    add("--model", help="a trained TKL to use, in place of training one")
+    add("--steps", type=positive, default=150, help="training steps (150)")
+    add("--topics", type=positive, default=1_000, help="at most so many test questions")
+    add("--query", help="qid of the question that the page explains; by default the one that gains most")
+    add("--device", nargs="+", help="such as cpu or cuda:0")
+    add("--seed", type=int, default=0, help="of everything random (0)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs the demo; see the module."""
+    begun = time.perf_counter()
+    args.out.mkdir(parents=True, exist_ok=True)
+    dataset = pt.get_dataset(DATASET)
+    first = bm25(dataset, args.out / "index.pisa", num_results=_TEST_DEPTH, verbose=True)
+    load = text_loader(dataset)
+    candidates = first % _TRAIN_DEPTH >> load
+    tk, tkl = _rankers(args, dataset, candidates)
+    share = _choose_share(candidates(dataset.get_topics("dev")), tkl, dataset.get_qrels("dev"))
+    print(f"BM25 + {share:g} TKL: the share that does best on the validation questions")
+    table, combined = _compare(args, dataset, first >> load, tk, tkl, share)
+    print(f"\n{table.to_string(index=False)}\n")
+    _explain(args, tkl, combined, dataset.get_qrels("test"))
+    print(f"{args.out / 'runs'}: run files; {args.out / 'explanation.html'}: where TKL looked")
+    print(f"{time.perf_counter() - begun:.0f} s in all")
+
+
+def combine(first: pd.DataFrame, second: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Adds to a first stage's scores a share of a re-ranker's, both standardised within each query.
+
+    Args:
+        first: Results of the first stage.
+        second: The same rows, scored by the re-ranker.
+        share: What the re-ranker's scores are multiplied by.
+
+    Returns:
+        ``first`` with the new scores and ranks.
+    """
+    score = _standard(first) + share * _standard(second)
+    return pt.model.add_ranks(first.assign(score=score.astype("float64")))
+
+
+def _choose_share(first: pd.DataFrame, ranker: ReRanker, qrels: pd.DataFrame) -> float:
+    second = ranker(first)
+    values = {
+        share: pt.Evaluate(combine(first, second, share), qrels, metrics=[nDCG @ 10])["nDCG@10"] for share in _SHARES
+    }
+    return max(values, key=values.__getitem__)
+
+
+def _standard(res: pd.DataFrame) -> pd.Series:
+    groups = res.groupby("qid", sort=False)["score"]
+    spread = groups.transform("std").fillna(0.0)
+    return (res["score"] - groups.transform("mean")) / spread.where(spread > 0, 1.0)
+
+
+def _rankers(args: argparse.Namespace, dataset: pt.datasets.Dataset, candidates: pt.Transformer) -> list[ReRanker]:
+    from pyterrier_longdoc import TK, TKL
+
+    train, dev = (candidates(dataset.get_topics(name)) for name in ("train", "dev"))
+    frames = (train, dataset.get_qrels("train"), dev, dataset.get_qrels("dev"))
+    common = {"device": args.device, "seed": args.seed, "layers": 1, "verbose": True}
+    tk = TK(**common)
+    _fit(tk, frames, args)
+    if args.model:
+        return [tk, TKL.from_pretrained(args.model, device=args.device, verbose=True)]
+    tkl = TKL(corpus=corpus_texts(dataset), max_doc_tokens=_MAX_DOC_TOKENS, **common)
+    _fit(tkl, frames, args)
+    return [tk, tkl]
+
+
+def _fit(ranker: ReRanker, frames: tuple[pd.DataFrame, ...], args: argparse.Namespace) -> None:
+    settings: dict[str, Any] = {**_TRAINING, "max_steps": args.steps, "validate_every": max(1, args.steps // 3)}
+    ranker.fit(*frames, seed=args.seed, **settings)
+    ranker.save(args.out / type(ranker).__name__.lower())
+
+
+def _compare(
+    args: argparse.Namespace,
+    dataset: pt.datasets.Dataset,
+    first: pt.Transformer,
+    tk: ReRanker,
+    tkl: ReRanker,
+    share: float,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table, and the results of the combination."""
+    topics, runs = dataset.get_topics("test").head(args.topics), args.out / "runs"
+    candidates = first(topics)
+    scored = tkl(candidates)
+    combined = combine(candidates, scored, share)
+    results = {"BM25": candidates, "TK": tk(candidates), "TKL": scored, "BM25+TKL": combined}
+    runs.mkdir(exist_ok=True)
+    table = pt.Experiment(
+        {name: pt.Transformer.from_df(res.drop(columns="text")) for name, res in results.items()},
+        topics,
+        dataset.get_qrels("test"),
+        [nDCG @ 10, RR, AP],
+        baseline="BM25",
+        round=4,
+        save_dir=str(runs),
+        save_mode="overwrite",
+    )
+    table.to_csv(args.out / "table.csv", index=False)
+    return table[[column for column in table if not column.endswith(("+", "-"))]], combined
+
+
+def _explain(args: argparse.Namespace, tkl: ReRanker, combined: pd.DataFrame, qrels: pd.DataFrame) -> None:
+    """The page of one question: by default the one that TKL helps most."""
+    qid = args.query or _greatest_gain(args.out / "runs", qrels)
+    chosen = combined[combined["qid"] == qid].nsmallest(5, "rank")
+    if not len(chosen):
+        raise ValueError(f"no test question has the qid {qid!r}")
+    tkl.explain(chosen).save(args.out / "explanation.html", title=f"Where TKL looked: {chosen['query'].iloc[0]}")
+
+
+def _greatest_gain(runs: Path, qrels: pd.DataFrame) -> str:
+    before, after = (
+        pt.Evaluate(pt.io.read_results(str(runs / f"{name}.res.gz")), qrels, metrics=[nDCG @ 10], perquery=True)
+        for name in ("BM25", "BM25+TKL")
+    )
+    return max(sorted(after), key=lambda qid: after[qid]["nDCG@10"] - before.get(qid, {"nDCG@10": 0.0})["nDCG@10"])
