@@ -43,6 +43,9 @@ class Saturation(nn.Module):
         self.curves = nn.Linear(2, 2 if kind == "linear" else 3)
         nn.init.uniform_(self.curves.weight, -0.014, 0.014)
         nn.init.constant_(self.curves.bias, 100.0)
+        if kind in ("salience", "idf"):  # a and c grow with e alike: the curve starts as (1 + e) ln K
+            with torch.no_grad():
+                self.curves.weight[0::2, 0] += 100.0
         if kind == "embedding":
             self.reduce = nn.Linear(dims, 1, bias=False)
             self.norm = nn.LayerNorm(2)

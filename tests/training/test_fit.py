@@ -134,8 +134,9 @@ def test_vectors_learn_at_their_own_rate(frames):
 
 
 def test_bfloat16_trains_close_to_float32(frames):
+    settings = {"loss": "ranknet", "max_steps": 1, "verbose": False}
     exact, reduced = (
-        tiny_ranker().fit(*frames[:2], loss="ranknet", precision=precision, max_steps=1, verbose=False).history["loss"][0]
+        tiny_ranker().fit(*frames[:2], precision=precision, **settings).history["loss"][0]
         for precision in ("float32", "bfloat16")
     )
     assert reduced != exact
