@@ -28,6 +28,8 @@ DATASET = "longdoc:python-docs"
 #: Documents per query: for training and choosing weights, and for the table.
 _TRAIN_DEPTH, _TEST_DEPTH = 20, 50
 _MAX_DOC_TOKENS = 4_000
+#: Validation during training takes a part of the questions; the share of TKL is chosen on all of them.
+_VALIDATION_QUERIES = 60
 #: Vectors and contextualiser stay as MiniLM has them: what a few minutes can teach is which matches count, and where.
 _TRAINING = {
     "loss": "listwise",
@@ -49,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=Path, default=Path("longdoc-demo"), help="directory for everything that is made (longdoc-demo)")
     add("--model", help="a trained TKL to use, in place of training one")
-    add("--steps", type=positive, default=60, help="training steps (60)")
+    add("--steps", type=positive, default=150, help="training steps (150)")
     add("--topics", type=positive, default=1_000, help="at most so many test questions")
     add("--query", help="qid of the question that the page explains; by default the one that gains most")
     add("--device", nargs="+", help="such as cpu or cuda:0")
@@ -124,7 +126,8 @@ def _standard(res: pd.DataFrame) -> pd.Series:
 def _rankers(args: argparse.Namespace, dataset: pt.datasets.Dataset, candidates: pt.Transformer) -> list[ReRanker]:
     from pyterrier_longdoc import TK, TKL
 
-    train, dev = (candidates(dataset.get_topics(name)) for name in ("train", "dev"))
+    train = candidates(dataset.get_topics("train"))
+    dev = candidates(dataset.get_topics("dev").head(_VALIDATION_QUERIES))
     frames = (train, dataset.get_qrels("train"), dev, dataset.get_qrels("dev"))
     common = {"device": args.device, "seed": args.seed, "layers": 1, "verbose": True}
     tk = TK(**common)
