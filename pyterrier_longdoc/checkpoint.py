@@ -31,7 +31,7 @@ _OPTIONS = ("text_field", "max_doc_tokens")
 
 
 def save(ranker: ReRanker, path: str | Path, more: Mapping[str, str] | None = None) -> None:
-    """Writes a ranker into a directory; an older checkpoint there is replaced in one step.
+    """Writes a ranker into a directory; an older checkpoint there is replaced.
 
     Args:
         ranker: The ranker.
@@ -86,7 +86,11 @@ def fingerprint(weights: nn.Module | Iterable[Tensor]) -> str:
 
 
 def write_directory(path: Path, write: Callable[[Path], None]) -> None:
-    """Fills a directory beside its place, then moves it there in place of what was there."""
+    """Fills a directory beside its place, then moves it there in place of what was there.
+
+    There is no instant with half a checkpoint. A process killed between the two moves leaves none at ``path``, and the
+    old one in ``.<name>.old.*`` beside it.
+    """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

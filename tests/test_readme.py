@@ -81,7 +81,7 @@ def execute(tiny, tmp_path, monkeypatch):
     vectors.round(3).to_csv("glove.42B.300d.txt", sep=" ", header=False)
     for name in ("longdoc-demo/tkl", "tkl-msmarco"):
         longdoc.TKL(tiny.words, heads=4, corpus=tiny.corpus).save(tmp_path / name)
-    smaller = {"max_steps=80": "max_steps=2", "max_steps=60": "max_steps=2", "50_500": "3", "50_000": "2"}
+    smaller = {"max_steps=80": "max_steps=2", "max_steps=150": "max_steps=2", "50_500": "3", "50_000": "2"}
 
     def run(sources: list[str], space: dict) -> dict:
         for number, each in enumerate(sources):

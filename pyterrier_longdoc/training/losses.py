@@ -17,7 +17,7 @@ Loss = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def hinge(scores: Tensor, teacher: Tensor | None = None, margin: float = 1.0) -> Tensor:
-    """Pairwise margin loss: mean of max(0, margin - s⁺ + s⁻), as in the papers of KNRM, TK and TKL.
+    """Pairwise margin loss: mean of max(0, margin - s⁺ + s⁻), as in the paper of KNRM and the published code of TKL.
 
     Args:
         scores: ``[examples, 1 + negatives]``, positive first.
