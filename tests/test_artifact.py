@@ -9,6 +9,17 @@ from lz4.frame import LZ4FrameFile
 
 import pyterrier_longdoc as longdoc
 from pyterrier_longdoc.artifact import model_card
+from tests.conftest import shake
+
+
+@pytest.fixture
+def tkl(tiny):
+    return shake(longdoc.TKL(tiny.words, heads=4))
+
+
+@pytest.fixture
+def results(small):
+    return small
 
 
 @pytest.fixture
