@@ -105,9 +105,10 @@ class KernelReRanker(ReRanker):
     ) -> Tensor:
         if self.document_cache is None:
             return model(queries, documents, pairs, budget)
-        vectors = self.document_cache.vectors(
-            f"{self.representation_id()}/{self.dtype}", documents, partial(_encode, model, budget)
-        )
+        kind = model.device.type
+        precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+        settings = f"{self.representation_id()}/{precision}/{'alone' if model.training else 'together'}"
+        vectors = self.document_cache.vectors(settings, documents, partial(_encode, model, budget))
         return model.match(model.encode_queries(queries), vectors.to(model.device), documents, pairs, budget)
 
     def representation_id(self) -> str:

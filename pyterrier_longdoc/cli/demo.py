@@ -184,5 +184,6 @@ def _explain(args: argparse.Namespace, tkl: ReRanker, combined: pd.DataFrame, qr
 
 
 def _greatest_gain(runs: Path, qrels: pd.DataFrame) -> str:
-    before, after = (_ndcg(pt.io.read_results(str(runs / f"{name}.res.gz")), qrels) for name in ("BM25", "BM25+TKL"))
+    results = [pt.io.read_results(str(runs / f"{name}.res.gz")) for name in ("BM25", "BM25+TKL")]
+    before, after = (_ndcg(res, qrels[qrels["qid"].isin(res["qid"])]) for res in results)
     return str((after - before).idxmax())

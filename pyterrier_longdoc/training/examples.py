@@ -7,6 +7,7 @@ cut off goes on with exactly the examples that it would have had.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -215,8 +216,9 @@ def _groups(rows: pd.DataFrame, settings: Settings) -> tuple[np.ndarray, np.ndar
 
 
 def _cut(ranker: ReRanker, documents: Ragged, train_doc_tokens: int | None) -> Ragged:
-    name = "max_doc_tokens" if train_doc_tokens is None else "train_doc_tokens"
-    limit = ranker.max_doc_tokens if train_doc_tokens is None else train_doc_tokens
+    limits = {"max_doc_tokens": ranker.max_doc_tokens, "train_doc_tokens": train_doc_tokens}
+    name = min(limits, key=lambda each: math.inf if limits[each] is None else limits[each])
+    limit = limits[name]
     lengths = documents.lengths
     if limit is None or not (lengths > limit).any():
         return documents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ def fit(
     path, folder = resume or output_dir, None
     if path is not None:
         data = {"training": examples.fingerprint(), "validation": validation and validation.fingerprint()}
+        data["model"] = json.dumps([type(ranker).__name__, ranker.model.config.to_dict(), ranker.max_doc_tokens])
         folder = Folder(path, chosen.to_dict(), data)
     trainer = Trainer(ranker, examples, validation, processes, folder, save_every)
     with weights_change(ranker, processes, chosen):

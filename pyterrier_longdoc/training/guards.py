@@ -41,6 +41,7 @@ def weights_change(
             parameter.requires_grad_(True)
         ranker.model.eval()
         name_after_weights(ranker)
+        ranker._representation = None  # fused optimizers change weights without a trace in their version
         if hasattr(ranker, "document_cache"):
             ranker.document_cache = cache
 

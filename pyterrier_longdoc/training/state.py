@@ -125,7 +125,7 @@ class Folder:
         if changed:
             raise ValueError(f"cannot resume {self.path} with other settings: {'; '.join(changed)}")
         if content["data"] != self._data:
-            raise ValueError(f"cannot resume {self.path}: results, judgements or tokens are not those of then")
+            raise ValueError(f"cannot resume {self.path}: results, judgements or the model are not those of then")
         return state
 
     def load_last(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

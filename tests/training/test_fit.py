@@ -8,6 +8,9 @@ import torch
 
 from pyterrier_longdoc import KNRM, TK, TKL, ConvKNRM
 from pyterrier_longdoc.checkpoint import fingerprint
+from pyterrier_longdoc.training import Settings
+from pyterrier_longdoc.training.examples import collect_examples
+from pyterrier_longdoc.training.state import Folder
 from tests.training.toy_task import results, task, tiny_ranker, weights_equal
 
 QUICK = {"epochs": 2, "batch_size": 8, "verbose": False}
@@ -172,8 +175,10 @@ def test_name_and_hash_follow_the_weights(frames):
     assert ranker.weights_id() == fingerprint(ranker.model) != before
 
 
-def test_encoded_documents_of_old_weights_are_not_used(frames):
+@pytest.mark.parametrize("validated", [False, True])
+def test_encoded_documents_of_old_weights_are_not_used(frames, validated):
     res, qrels, *validation = frames
+    validation = validation if validated else []
     ranker = tiny_ranker().encode_documents(res)
     entries = len(ranker.document_cache)
     ranker.fit(res, qrels, *validation, **QUICK)
@@ -260,3 +265,38 @@ def test_frames_are_left_as_they_were(frames):
     tiny_ranker(KNRM).fit(*frames, **QUICK)
     for frame, copy in zip(frames, copies, strict=True):
         pd.testing.assert_frame_equal(frame, copy)
+
+
+def test_training_reads_no_more_than_ranking():
+    ranker = tiny_ranker(max_doc_tokens=20)
+    examples = collect_examples(ranker, *results("t", 0), Settings.of(train_doc_tokens=50), "retrieved")
+    assert examples.documents.lengths.max() == 20
+
+
+def test_frozen_vectors_resume_bit_for_bit_with_documents_shared_by_validation(frames, tmp_path):
+    res, qrels = frames[:2]
+    settings = {"representation_lr": 0.0, "batch_size": 4, "epochs": 4, "validate_every": 3, "patience": None}
+    whole = tiny_ranker().fit(res, qrels, res, qrels, verbose=False, **settings)
+
+    class StopError(Exception):
+        pass
+
+    stopped = tiny_ranker()
+    write, count = Folder.write_last, iter(range(100))
+
+    def stop(*args):
+        write(*args)
+        if next(count) == 1:  # 0 is the start
+            raise StopError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StopError):
+        patch.setattr(Folder, "write_last", stop)
+        stopped.fit(res, qrels, res, qrels, output_dir=tmp_path / "t", verbose=False, **settings)
+    resumed = tiny_ranker().fit(res, qrels, res, qrels, resume=tmp_path / "t", verbose=False, **settings)
+    assert weights_equal(whole, resumed)
+
+
+def test_resume_refuses_another_architecture(frames, tmp_path):
+    tiny_ranker().fit(*frames[:2], output_dir=tmp_path / "t", **QUICK)
+    with pytest.raises(ValueError, match="the model are not those"):
+        tiny_ranker(stride=3).fit(*frames[:2], resume=tmp_path / "t", **QUICK)

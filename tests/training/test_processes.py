@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ def test_two_processes_train_what_one_does(tmp_path):
         [*launch, SCRIPT, "share", tmp_path], env=environment, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == ["0/2", "1/2"]
+    assert sorted(re.findall("./.", done.stdout)) == ["0/2", "1/2"]  # the lines of both may run together
     assert done.stderr.count("| 0/12 [") == 1  # one bar: only the first process shows progress
     # 7 examples over two processes in two parts each: some parts are uneven, and in the last batch (2) some are empty
     alone = tiny_ranker().fit(*task(), verbose=False, **{**RUN, "batch_size": 7, "save_every": None})

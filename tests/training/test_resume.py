@@ -107,7 +107,7 @@ def test_resuming_something_else_is_refused(finished, tmp_path):
 
     with pytest.raises(ValueError, match="other settings: lr=0.001 then, 0.01 now; seed=0 then, 4 now"):
         go_on(lr=0.01, seed=4)
-    with pytest.raises(ValueError, match="results, judgements or tokens are not those of then"):
+    with pytest.raises(ValueError, match="are not those of then"):
         go_on(res=res.iloc[8:])
     with pytest.raises(ValueError, match="does not fit"):
         go_on(TKL)
