@@ -109,7 +109,7 @@ def test_resuming_something_else_is_refused(finished, tmp_path):
         go_on(lr=0.01, seed=4)
     with pytest.raises(ValueError, match="are not those of then"):
         go_on(res=res.iloc[8:])
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="the model are not those of then"):
         go_on(TKL)
     with pytest.raises(ValueError, match="no training to resume in"):
         go_on(resume=tmp_path)
