@@ -23,7 +23,7 @@ from pyterrier_longdoc.models.tk import TKModel
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.reranker import ReRanker
 from pyterrier_longdoc.text.tokens import tokenize
-from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, Vectors, inverse_document_frequency
+from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, Vectors, batched, inverse_document_frequency
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class KernelReRanker(ReRanker):
     ) -> KernelReRanker:
         """Contextualises documents now and keeps the result, so that later queries pay for matching only.
 
-        From then on every document that this ranker meets is kept. Training starts the cache afresh.
+        From then on every document that this ranker meets is kept; in memory, those longest unused go beyond 4 GiB.
+        What training changes is never read from it.
 
         Args:
             documents: A frame or corpus iterator with ``text_field``.
@@ -96,8 +97,8 @@ class KernelReRanker(ReRanker):
             self.document_cache = DocumentCache(path)
         field = self.text_field
         rows = documents[field] if isinstance(documents, pd.DataFrame) else (document[field] for document in documents)
-        texts = ["" if pd.isna(text) else text for text in rows]
-        self.score_pairs([""], texts, np.stack([np.zeros(len(texts), np.int64), np.arange(len(texts))], axis=1))
+        for part in batched("" if pd.isna(text) else text for text in rows):
+            self.score_pairs([""], part, np.stack([np.zeros(len(part), np.int64), np.arange(len(part))], axis=1))
         return self
 
     def _score_group(

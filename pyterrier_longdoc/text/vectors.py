@@ -107,7 +107,7 @@ def inverse_document_frequency(
     """
     frequency = np.zeros(vocabulary, np.int64)
     count = 0
-    for chunk in _chunks(texts):
+    for chunk in batched(texts):
         documents = tokenize(tokenizer, chunk)
         for index in range(len(documents)):
             frequency[np.unique(documents[index])] += 1
@@ -115,7 +115,8 @@ def inverse_document_frequency(
     return np.log((count + 1) / (frequency + 1)).astype(np.float32)
 
 
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+def batched(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of some 1,000 texts, so that a corpus never has to be in memory as a whole."""
     chunk: list[str] = []
     for text in texts:
         chunk.append(text)
