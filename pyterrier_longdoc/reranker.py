@@ -59,6 +59,8 @@ class ReRanker(pt.Estimator):
     model_class: ClassVar[type]
     #: Tokens of a document that are read unless the user says otherwise.
     default_max_doc_tokens: ClassVar[int | None] = None
+    #: Settings of :meth:`fit` in place of those of :class:`~pyterrier_longdoc.training.settings.Settings`.
+    fit_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,

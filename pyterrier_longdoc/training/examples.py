@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+import torch
+from torch import Tensor, nn
 
+from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.tokens import tokenize
 from pyterrier_longdoc.training.settings import Settings
+from pyterrier_longdoc.training.task import NEGATIVES, shuffled
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
-
-#: First numbers of the seeds, so that no two uses share one.
-_ORDER, _NEGATIVES = 1, 2
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Examples:
 
     def order(self, epoch: int) -> np.ndarray:
         """The examples in the order of an epoch, int64 ``[e]``."""
-        return np.random.default_rng([self.settings.seed, _ORDER, epoch]).permutation(len(self))
+        return shuffled(self, epoch)
 
     def group(self, epoch: int, example: int) -> np.ndarray:
         """The candidates of an example, positive first, int64 ``[1 + negatives]``.
@@ -81,7 +82,7 @@ class Examples:
         Negatives are drawn without replacement, unless the query has too few.
         """
         first, end = self.pool[example]
-        random = np.random.default_rng([self.settings.seed, _NEGATIVES, epoch, example])
+        random = np.random.default_rng([self.settings.seed, NEGATIVES, epoch, example])
         count = self.settings.group_size - 1
         return np.r_[self.positive[example], first + random.choice(end - first, count, replace=count > end - first)]
 
@@ -94,6 +95,26 @@ class Examples:
         return Batch(
             self.queries.take(queries), self.documents.take(documents), np.stack([query, document], axis=1), teacher
         )
+
+    def module(self, model: nn.Module) -> nn.Module:
+        """The model itself."""
+        return model
+
+    def loss(
+        self, ranker: ReRanker, module: nn.Module, epoch: int, examples: np.ndarray, budget: Budget
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The ranking loss of some examples; see :meth:`Task.loss <pyterrier_longdoc.training.task.Task.loss>`.
+
+        Raises:
+            ValueError: If a loss function of the user's own returns more than one number.
+        """
+        batch = self.batch(epoch, examples)
+        scores = ranker._score_group(module, batch.queries, batch.documents, batch.pairs, budget)
+        teacher = None if batch.teacher is None else torch.from_numpy(batch.teacher).to(scores.device)
+        loss = self.settings.loss_function(scores.float().view(len(examples), -1), teacher)
+        if loss.ndim:
+            raise ValueError(f"the loss must be one number, the mean over examples; it has shape {tuple(loss.shape)}")
+        return loss, {}
 
     def fingerprint(self) -> str:
         """A hash of everything that examples are drawn from."""

@@ -11,11 +11,12 @@ import pyterrier as pt
 
 from pyterrier_longdoc.training.examples import collect_examples
 from pyterrier_longdoc.training.guards import weights_change
-from pyterrier_longdoc.training.processes import current_processes
+from pyterrier_longdoc.training.processes import AccelerateProcesses, OneProcess, current_processes
 from pyterrier_longdoc.training.settings import Settings
 from pyterrier_longdoc.training.state import Folder
+from pyterrier_longdoc.training.task import Task
 from pyterrier_longdoc.training.trainer import Trainer
-from pyterrier_longdoc.training.validation import Validation
+from pyterrier_longdoc.training.validation import Measured, Validation
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
@@ -57,7 +58,8 @@ def fit(
         resume: An earlier ``output_dir``, to go on there; data and settings must be those of then. A finished
             training gives back its best weights at once.
         verbose: Whether to show progress.
-        **settings: See :class:`~pyterrier_longdoc.training.settings.Settings`.
+        **settings: See :class:`~pyterrier_longdoc.training.settings.Settings`; what is left out is as
+            ``ranker.fit_defaults`` says, the settings of the ranker's paper.
 
     Returns:
         The ranker.
@@ -70,24 +72,60 @@ def fit(
     """
     if (res_va is None) != (qrels_va is None):
         raise ValueError("validation needs both results and qrels: give both or neither")
+    chosen = Settings.of(**{**ranker.fit_defaults, **settings})
+    processes = processes_for(ranker)
+    examples = collect_examples(ranker, res_tr, qrels_tr, chosen, positives)
+    validation = None if res_va is None else Validation(ranker, res_va, qrels_va, chosen, processes)
+    checkpoints = {"output_dir": output_dir, "save_every": save_every, "resume": resume}
+    return train(ranker, examples, validation, processes, verbose=verbose, **checkpoints)
+
+
+def train(
+    ranker: ReRanker,
+    task: Task,
+    validation: Measured | None = None,
+    processes: OneProcess | AccelerateProcesses | None = None,
+    *,
+    output_dir: str | Path | None = None,
+    save_every: int | None = None,
+    resume: str | Path | None = None,
+    verbose: bool = True,
+) -> ReRanker:
+    """Trains a ranker on any task; what is not listed is as in :func:`fit`.
+
+    Args:
+        ranker: The ranker; it is changed.
+        task: Its examples, their loss and the settings.
+        validation: What says which weights are best; the last ones if ``None``.
+        processes: Those that :func:`processes_for` gave, where they are needed before.
+        output_dir: As in :func:`fit`.
+        save_every: As in :func:`fit`.
+        resume: As in :func:`fit`.
+        verbose: As in :func:`fit`.
+
+    Returns:
+        The ranker.
+    """
     if save_every is not None and save_every < 1:
         raise ValueError(f"save_every must be at least 1, got {save_every}")
     if None not in (resume, output_dir) and Path(resume).resolve() != Path(output_dir).resolve():
         raise ValueError(f"resume goes on in its own directory: leave out output_dir, or make it {str(resume)!r} too")
-    chosen = Settings.of(**settings)
-    processes = current_processes(str(next(ranker.model.parameters()).device))
-    examples = collect_examples(ranker, res_tr, qrels_tr, chosen, positives)
-    validation = None if res_va is None else Validation(ranker, res_va, qrels_va, chosen, processes)
+    processes = processes or processes_for(ranker)
     path, folder = resume or output_dir, None
     if path is not None:
-        data = {"training": examples.fingerprint(), "validation": validation and validation.fingerprint()}
+        data = {"training": task.fingerprint(), "validation": validation and validation.fingerprint()}
         data["model"] = json.dumps([type(ranker).__name__, ranker.model.config.to_dict(), ranker.max_doc_tokens])
-        folder = Folder(path, chosen.to_dict(), data)
-    trainer = Trainer(ranker, examples, validation, processes, folder, save_every)
-    with weights_change(ranker, processes, chosen):
+        folder = Folder(path, task.settings.to_dict(), data)
+    trainer = Trainer(ranker, task, validation, processes, folder, save_every)
+    with weights_change(ranker, processes, task.settings):
         trainer.begin(resume=resume is not None)
         try:
             trainer.run(verbose)
         finally:
             ranker.history = pd.DataFrame(trainer.state.history)
     return ranker
+
+
+def processes_for(ranker: ReRanker) -> OneProcess | AccelerateProcesses:
+    """The processes that this one was started with, to train a ranker where it is."""
+    return current_processes(str(next(ranker.model.parameters()).device))

@@ -35,9 +35,9 @@ class OneProcess:
         """Within it gradients stay in their process, because more are to be added."""
         return nullcontext()
 
-    def sum(self, value: Tensor) -> float:
-        """The sum over all processes."""
-        return value.item()
+    def sums(self, values: dict[str, Tensor]) -> dict[str, float]:
+        """Each value summed over all processes."""
+        return {name: value.item() for name, value in values.items()}
 
     def gather(self, value: Any) -> list[Any]:  # noqa: ANN401
         """The values of all processes."""
@@ -79,9 +79,9 @@ class AccelerateProcesses:
         """Within it gradients stay in their process, because more are to be added."""
         return self._accelerator.no_sync(model)
 
-    def sum(self, value: Tensor) -> float:
-        """The sum over all processes."""
-        return self._accelerator.reduce(value, reduction="sum").item()
+    def sums(self, values: dict[str, Tensor]) -> dict[str, float]:
+        """Each value summed over all processes."""
+        return {name: self._accelerator.reduce(value, reduction="sum").item() for name, value in values.items()}
 
     def gather(self, value: Any) -> list[Any]:  # noqa: ANN401
         """The values of all processes, in their order."""

@@ -32,7 +32,7 @@ class State:
 
     Attributes:
         step: Steps done.
-        loss_sum: Sum of the losses of the examples since the last row of the history.
+        sums: Sums over the examples since the last row of the history: ``loss``, and what else the task measures.
         examples: How many those are.
         history: Rows of the history.
         best_score: Highest value of the deciding measure.
@@ -42,7 +42,7 @@ class State:
     """
 
     step: int = 0
-    loss_sum: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
     examples: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     best_score: float | None = None

@@ -18,18 +18,19 @@ import torch
 from torch import Tensor
 
 from pyterrier_longdoc.checkpoint import fingerprint
-from pyterrier_longdoc.training.examples import Examples
 from pyterrier_longdoc.training.guards import fixed_random_numbers, out_of_memory_hint
 from pyterrier_longdoc.training.processes import AccelerateProcesses, OneProcess
 from pyterrier_longdoc.training.settings import Settings
 from pyterrier_longdoc.training.state import Folder, State
-from pyterrier_longdoc.training.validation import Validation
+from pyterrier_longdoc.training.task import STEP, Task
+from pyterrier_longdoc.training.validation import Measured
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
 
-#: First number of a step's seed, other than those of examples.py.
-_STEP = 3
+
+#: Columns of the history that progress bars leave out.
+_COUNTS = ("epoch", "step", "examples", "seconds")
 
 
 class Trainer:
@@ -37,7 +38,7 @@ class Trainer:
 
     Args:
         ranker: The ranker.
-        examples: What it learns from, with the settings.
+        task: What it learns from, with the settings.
         validation: How it is measured, if at all.
         processes: The processes that train it.
         folder: Where checkpoints go, if anywhere.
@@ -47,18 +48,18 @@ class Trainer:
     def __init__(
         self,
         ranker: ReRanker,
-        examples: Examples,
-        validation: Validation | None,
+        task: Task,
+        validation: Measured | None,
         processes: OneProcess | AccelerateProcesses,
         folder: Folder | None,
         save_every: int | None,
     ) -> None:
         self.state = State()
         self._ranker, self._model = ranker, ranker.model.to(processes.device)
-        self._examples, self._settings = examples, examples.settings
+        self._task, self._settings = task, task.settings
         self._validation, self._processes = validation, processes
         self._folder, self._save_every = folder, save_every
-        self._steps_per_epoch = -(-len(examples) // self._settings.batch_size)
+        self._steps_per_epoch = -(-len(task) // self._settings.batch_size)
         self._steps = self._steps_per_epoch * self._settings.epochs
         if self._settings.max_steps is not None:
             self._steps = min(self._steps, self._settings.max_steps)
@@ -91,7 +92,7 @@ class Trainer:
     def run(self, verbose: bool) -> None:
         """Trains to the end and leaves the best weights in the model."""
         main, state = self._processes.rank == 0, self.state
-        trained = self._processes.prepare(self._model)
+        trained = self._processes.prepare(self._task.module(self._model))
         title = f"{type(self._ranker).__name__} training"
         with pt.tqdm(
             total=self._steps, initial=state.step, desc=title, unit="step", disable=not (verbose and main)
@@ -115,48 +116,47 @@ class Trainer:
     def _step(self, trained: torch.nn.Module) -> None:
         state, settings = self.state, self._settings
         epoch, place = divmod(state.step, self._steps_per_epoch)
-        batch = self._examples.order(epoch)[place * settings.batch_size : (place + 1) * settings.batch_size]
+        batch = self._task.order(epoch)[place * settings.batch_size : (place + 1) * settings.batch_size]
         factor = settings.rate_factor(state.step, self._steps)
         for group in self._optimizer.param_groups:
             group["lr"] = group["rate"] * factor
         trained.train()
         with out_of_memory_hint(state.step + 1):
-            loss = self._processes.sum(self._gradients(trained, epoch, batch))
-        self._check("loss", loss)
+            means = self._processes.sums(self._gradients(trained, epoch, batch))
+        self._check("loss", means["loss"])
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), settings.clip_norm or math.inf)
         self._check("gradient", norm.item())
         self._optimizer.step()
         self._optimizer.zero_grad()
         state.step += 1
-        state.loss_sum += loss * len(batch)
+        for name, mean in means.items():
+            state.sums[name] = state.sums.get(name, 0.0) + mean * len(batch)
         state.examples += len(batch)
 
-    def _gradients(self, trained: torch.nn.Module, epoch: int, batch: np.ndarray) -> Tensor:
-        """Adds up the gradients of this process's share; returns its share of the mean loss."""
+    def _gradients(self, trained: torch.nn.Module, epoch: int, batch: np.ndarray) -> dict[str, Tensor]:
+        """Adds up the gradients of this process's share; returns its share of the mean loss and of other means."""
         count, rank = self._processes.count, self._processes.rank
         parts = list(enumerate(np.array_split(batch, self._settings.accumulate * count)))[rank::count]
         if count == 1:
             parts = [(number, part) for number, part in parts if len(part)]
-        total = torch.zeros((), device=self._processes.device)
+        totals: dict[str, Tensor] = {}
         for number, part in parts:
             with nullcontext() if number == parts[-1][0] else self._processes.unsynced(trained):
                 # Processes wait for each other in every part: one without examples computes one that weighs nothing
-                loss = self._loss(trained, epoch, number, part if len(part) else batch[:1]) * (len(part) / len(batch))
-                (loss * count).backward()  # gradients are averaged over the processes
-            total += loss.detach()
-        return total
+                weight = len(part) / len(batch)
+                loss, more = self._loss(trained, epoch, number, part if len(part) else batch[:1])
+                (loss * weight * count).backward()  # gradients are averaged over the processes
+            for name, mean in {"loss": loss, **more}.items():
+                totals[name] = totals.get(name, 0.0) + mean.detach() * weight
+        return totals
 
-    def _loss(self, trained: torch.nn.Module, epoch: int, number: int, part: np.ndarray) -> Tensor:
-        batch = self._examples.batch(epoch, part)
+    def _loss(
+        self, trained: torch.nn.Module, epoch: int, number: int, part: np.ndarray
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         device, reduced = self._processes.device, self._settings.precision == "bfloat16"
-        seeded = fixed_random_numbers(device, self._settings.seed, _STEP, self.state.step, number)
+        seeded = fixed_random_numbers(device, self._settings.seed, STEP, self.state.step, number)
         with seeded, torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
-            scores = self._ranker._score_group(trained, batch.queries, batch.documents, batch.pairs, self._budget)
-        teacher = None if batch.teacher is None else torch.from_numpy(batch.teacher).to(device)
-        loss = self._settings.loss_function(scores.float().view(len(part), -1), teacher)
-        if loss.ndim:
-            raise ValueError(f"the loss must be one number, the mean over examples; it has shape {tuple(loss.shape)}")
-        return loss
+            return self._task.loss(self._ranker, trained, epoch, part, self._budget)
 
     def _check(self, what: str, value: float) -> None:
         if not math.isfinite(value):
@@ -186,13 +186,13 @@ class Trainer:
             {
                 "epoch": epochs + (place > 0),
                 "step": state.step,
-                "examples": epochs * len(self._examples) + place * self._settings.batch_size,
-                "loss": state.loss_sum / state.examples,
+                "examples": epochs * len(self._task) + place * self._settings.batch_size,
+                **{name: total / state.examples for name, total in state.sums.items()},
                 **values,
                 "seconds": now - self._since,
             }
         )
-        self._since, state.loss_sum, state.examples = now, 0.0, 0
+        self._since, state.sums, state.examples = now, {}, 0
         score = next(iter(values.values()), None)
         if score is None:
             return False
@@ -227,9 +227,9 @@ class Trainer:
     def _progress(self) -> dict[str, str]:
         state = self.state
         row = state.history[-1] if state.history else {}
-        names = self._settings.measures if self._validation else []
-        loss = state.loss_sum / state.examples if state.examples else row["loss"]
-        return {"loss": f"{loss:.4f}", **{str(name): f"{row[str(name)]:.4f}" for name in names if str(name) in row}}
+        now = {name: total / state.examples for name, total in state.sums.items()}
+        shown = {name: value for name, value in {**row, **now}.items() if name not in _COUNTS}
+        return {name: f"{value:.4f}" for name, value in shown.items()}
 
 
 def _optimizer(model: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:

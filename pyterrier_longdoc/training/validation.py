@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import ir_measures
 import pandas as pd
@@ -14,6 +14,16 @@ from pyterrier_longdoc.training.settings import Settings
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
     from pyterrier_longdoc.training.processes import AccelerateProcesses, OneProcess
+
+
+class Measured(Protocol):
+    """What training validates with."""
+
+    def __call__(self) -> dict[str, float]:
+        """Name and value of each measure with the weights as they are now; the first decides, higher is better."""
+
+    def fingerprint(self) -> str:
+        """A hash of the data."""
 
 
 class Validation:
