@@ -82,10 +82,13 @@ class ConvKNRMModel(KernelModel):
 
     def contextualize_query(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """n-gram vectors side by side, ``[b, tokens, ngrams * filters]``."""
-        return self.contextualize_windows(vectors, mask, mask)
+        return self._ngrams(vectors, mask)
 
-    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
+    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None, kept: slice) -> Tensor:
         """The same for a whole document; ``rows`` is not used."""
+        return self._ngrams(vectors, mask)[:, kept]
+
+    def _ngrams(self, vectors: Tensor, mask: Tensor | None) -> Tensor:
         masked = vectors if mask is None else vectors * mask[..., None]
         signal = masked.transpose(1, 2)
         padded = (nn.functional.pad(signal, (0, n)) for n in range(len(self.convolutions)))

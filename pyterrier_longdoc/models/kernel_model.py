@@ -112,9 +112,12 @@ class KernelModel(nn.Module):
         """Contextualised query vectors ``[b, tokens, d]``; every row has a real token."""
         return vectors
 
-    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
-        """Contextualised window vectors ``[b, width, d]``; ``rows`` numbers the tokens from the core's first one."""
-        return vectors
+    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None, kept: slice) -> Tensor:
+        """Contextualised vectors of the columns ``kept`` of windows ``[b, width, d]``.
+
+        ``rows`` numbers the tokens from the core's first one; ``mask`` is ``None`` where all are real.
+        """
+        return vectors[:, kept]
 
     def unit_vectors(self, vectors: Tensor) -> Tensor:
         """Vectors as the cosine wants them."""
@@ -204,10 +207,11 @@ class KernelModel(nn.Module):
         def compute(batch: np.ndarray) -> tuple[Tensor, Tensor]:
             chosen = windows.take(batch)
             index, mask = chosen.flat_index(documents)
-            place, core, rows = self._to_device(index, chosen.core_mask(), chosen.rows())
+            kept = slice(int(chosen.core[:, 0].min()), int(chosen.core[:, 1].max()))
+            place, core, rows = self._to_device(index, chosen.core_mask()[:, kept], chosen.rows())
             full = None if mask.all() else self._to_device(mask)[0]
             inputs = self.vectors(ids[place]) if vectors is None else vectors[place]
-            return place[core], finish(self.contextualize_windows(inputs, rows, full)[core])
+            return place[:, kept][core], finish(self.contextualize_windows(inputs, rows, full, kept)[core])
 
         parts = (result for _, result in Pool(windows.widths, budget).run(compute))
         return _scattered(parts, self.vectors.weight.new_empty(len(ids), self.width))

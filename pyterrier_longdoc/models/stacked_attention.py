@@ -85,10 +85,10 @@ class StackedAttention(nn.Module):
             }
             layer.load_state_dict({own: state[theirs] for own, theirs in parts.items()})
 
-    def forward(self, vectors: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, vectors: Tensor, positions: Tensor, mask: Tensor | None, kept: slice = slice(None)) -> Tensor:
         """Contextualises each row of a batch; see ``Contextualizer.forward``."""
         mask = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device) if mask is None else mask
         context = vectors + positions
         for layer in self.layers:
             context = layer(context, mask)
-        return self.alpha * vectors + (1 - self.alpha) * context
+        return self.alpha * vectors[:, kept] + (1 - self.alpha) * context[:, kept]

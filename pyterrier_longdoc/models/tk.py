@@ -107,9 +107,9 @@ class TKModel(KernelModel):
         rows = torch.arange(vectors.shape[1], device=vectors.device).expand(len(vectors), -1)
         return self.contextualizer(vectors, self.query_positions(rows), mask)
 
-    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
+    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None, kept: slice) -> Tensor:
         """See :meth:`KernelModel.contextualize_windows`."""
-        return self.contextualizer(vectors, self.document_positions(rows), mask)
+        return self.contextualizer(vectors, self.document_positions(rows), mask, kept)
 
     def interact(self, queries: Queries, documents: Tensor, mask: Tensor) -> Tensor:
         """Scores of pairs; see :meth:`KernelModel.interact`."""

@@ -130,10 +130,10 @@ class TKLModel(KernelModel):
         rows = torch.arange(vectors.shape[1], device=vectors.device).expand(len(vectors), -1)
         return self.contextualizer(vectors, self.query_positions(rows), mask)
 
-    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
+    def contextualize_windows(self, vectors: Tensor, rows: Tensor, mask: Tensor | None, kept: slice) -> Tensor:
         """Positions restart in each window: its first core token is row 5, wherever the window lies."""
         rows = (rows + self.config.context).clamp(max=len(self.document_positions.table) - 1)
-        return self.contextualizer(vectors, self.document_positions(rows), mask)
+        return self.contextualizer(vectors, self.document_positions(rows), mask, kept)
 
     def query_salience(self, ids: Tensor) -> Tensor | None:
         """See :meth:`KernelModel.query_salience`."""

@@ -66,6 +66,8 @@ def test_layers_are_torchs_encoder(tokens):
         theirs = reference(vectors + positions, src_key_padding_mask=None if padding is None else ~padding)
         real = torch.ones_like(mask) if padding is None else mask
         torch.testing.assert_close(ours[real], theirs[real])
+        kept = slice(1, tokens - 1)
+        torch.testing.assert_close(contextualizer(vectors, positions, padding, kept), ours[:, kept])
 
 
 def test_heads_must_divide_the_vectors():
