@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 #: Written into every config.json, and what makes a directory a checkpoint of ours.
 FORMAT = "pyterrier_longdoc/1"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
-_OPTIONS = ("text_field", "max_doc_tokens")
 
 
 def save(ranker: ReRanker, path: str | Path, more: Mapping[str, str] | None = None) -> None:
@@ -49,7 +48,7 @@ def save(ranker: ReRanker, path: str | Path, more: Mapping[str, str] | None = No
             "ranker": type(ranker).__name__,
             "model_name": ranker.model_name,
             "model": ranker.model.config.to_dict(),
-            "options": {name: getattr(ranker, name) for name in _OPTIONS},
+            "options": {name: getattr(ranker, name) for name in ranker.saved_options},
         }
         for name, text in {**(more or {}), _CONFIG: json.dumps(config, indent=2) + "\n"}.items():
             (directory / name).write_text(text, encoding="utf-8")
@@ -70,9 +69,8 @@ def load(name_or_path: str | Path, expected: type[ReRanker], options: dict[str, 
         raise ValueError(f"{directory / _CONFIG}: settings do not fit {config['ranker']}: {error}") from error
     _load_weights(model, directory / _WEIGHTS)
     tokenizer = _load_tokenizer(directory, getattr(model.config, "vocabulary", None))
-    return ranker_class.from_model(
-        model, tokenizer, **{"model_name": str(name_or_path), **config["options"], **options}
-    )
+    name = config.get("model_name", directory.name) if directory == Path(name_or_path) else str(name_or_path)
+    return ranker_class.from_model(model, tokenizer, **{"model_name": name, **config["options"], **options})
 
 
 def fingerprint(weights: nn.Module | Iterable[Tensor]) -> str:
@@ -143,8 +141,9 @@ def _read_config(directory: Path) -> tuple[dict[str, Any], type[ReRanker]]:
     if not isinstance(ranker_class, type) or not issubclass(ranker_class, ReRanker) or ranker_class is ReRanker:
         raise ValueError(f"{path}: unknown ranker {name!r}; is a newer version of the package needed?")
     options = config.get("options")
-    if not isinstance(options, dict) or not options.keys() <= set(_OPTIONS):
-        raise ValueError(f"{path}: 'options' must map names among {list(_OPTIONS)} to values, found {options!r}")
+    if not isinstance(options, dict) or not options.keys() <= set(ranker_class.saved_options):
+        names = list(ranker_class.saved_options)
+        raise ValueError(f"{path}: 'options' must map names among {names} to values, found {options!r}")
     return config, ranker_class
 
 

@@ -57,9 +57,9 @@ def explain(ranker: ReRanker, res: pd.DataFrame) -> Explanation:
     if not hasattr(ranker, "evidence"):
         name = type(ranker).__name__
         raise TypeError(f"{ranker} cannot be explained: {name} has no method evidence(queries, documents, pairs)")
-    pt.validate.result_frame(res, extra_columns=["query", ranker.text_field], context=ranker)
+    pt.validate.result_frame(res, extra_columns=["query", *ranker.text_columns], context=ranker)
     texts = res[ranker.text_field].astype(object).where(res[ranker.text_field].notna(), "").tolist()
-    windows, read = _windows(ranker, res) if len(res) else ([], [])
+    windows, read = _windows(ranker, res, texts) if len(res) else ([], [])
     kept = [name for name in ("qid", "query", "docno", "score", "rank") if name in res]
     return Explanation(
         res[kept].reset_index(drop=True), texts, windows, read, ranker=repr(ranker),
@@ -186,18 +186,22 @@ class Explanation:
         return Card(text, self._windows[row], self._read[row], str(result["docno"]), line, scale, listed, anchor)
 
 
-def _windows(ranker: ReRanker, res: pd.DataFrame) -> tuple[list[list[TextWindow]], list[int]]:
+def _windows(
+    ranker: ReRanker, res: pd.DataFrame, texts: Sequence[str]
+) -> tuple[list[list[TextWindow]], list[int]]:
     queries, documents, pairs = ranker._unique_texts(res)
-    unique, row = np.unique(pairs[:, ::-1], axis=0, return_inverse=True)  # the pairs of a document follow each other
+    # The pairs of a document follow each other
+    unique, first, row = np.unique(pairs[:, ::-1], axis=0, return_index=True, return_inverse=True)
     evidence = ranker.evidence(queries, documents, np.ascontiguousarray(unique[:, ::-1]))
     found, read, spans = [], [], np.empty((0, 2), np.int64)
     for place, windows in enumerate(evidence):
         document = unique[place, 0]
         if not place or document != unique[place - 1, 0]:
-            spans = character_spans(ranker.tokenizer, documents[document])
+            spans = character_spans(ranker.tokenizer, texts[first[place]])
         found.append(list(_located(windows, spans)))
         limit = getattr(ranker, "max_doc_tokens", None)
-        read.append(len(documents[document]) if limit is None or limit >= len(spans) else int(spans[limit - 1, 1]))
+        whole = limit is None or limit >= len(spans)
+        read.append(len(texts[first[place]]) if whole else int(spans[limit - 1, 1]))
     return [found[place] for place in row.reshape(-1)], [read[place] for place in row.reshape(-1)]
 
 

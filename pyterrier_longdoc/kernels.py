@@ -40,13 +40,12 @@ class KernelReRanker(ReRanker):
         **settings: Fields of the model's config, and options of :class:`ReRanker`.
 
     Raises:
-        TypeError: If a setting is neither.
+        TypeError: If a setting is neither, or the model has no term weights and gets a corpus.
     """
 
     model_class: ClassVar[type[KernelModel]]
     #: Encoded documents that are kept between calls; see :meth:`encode_documents`.
     document_cache: DocumentCache | None = None
-    _representation: tuple[list[tuple[int, int]], str] | None = None
     #: What explanations call the windows, and what they say of the weights.
     window_kind: ClassVar[str] = "stretch"
     weight_meaning: ClassVar[str] = "what the score would lose without the matches of a stretch of 30 tokens"
@@ -73,6 +72,8 @@ class KernelReRanker(ReRanker):
         with torch.no_grad():
             model.vectors.weight.copy_(torch.from_numpy(source.table))
         if corpus is not None:
+            if self.model_class.set_idf is KernelModel.set_idf:
+                raise TypeError(f"{type(self).__name__} has no term weights that start from a corpus: leave it out")
             field = settings.get("text_field", "text")
             texts = (item if isinstance(item, str) else item[field] for item in corpus)
             model.set_idf(inverse_document_frequency(source.tokenizer, texts, rows))
@@ -116,12 +117,15 @@ class KernelReRanker(ReRanker):
         """A hash of the settings and of the weights that encode documents: training the others leaves it alone."""
         parameters = self.model.representation_parameters()
         stamp = [(parameter.data_ptr(), parameter._version) for parameter in parameters]
-        if self._representation is None or self._representation[0] != stamp:
-            self._representation = (stamp, f"{self.model.config!r}/{fingerprint(parameters)}")
-        return self._representation[1]
+        known = self._identity.get("representation")  # fused optimizers leave no trace in a tensor's version
+        if known is None or known[0] != stamp:
+            known = (stamp, f"{self.model.config!r}/{fingerprint(parameters)}")
+            self._identity["representation"] = known
+        return known[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_representation": None}
+        kept = {name: value for name, value in self._identity.items() if name != "representation"}
+        return {**super().__getstate__(), "_identity": kept}
 
     def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[list[WeightedWindow]]:
         """The windows that made the score of each pair; arguments as in :meth:`ReRanker.score_pairs`."""

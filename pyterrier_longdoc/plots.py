@@ -141,7 +141,7 @@ def _axes(width: float, height: float) -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install pyterrier-longdoc[plot]") from error
+        raise ImportError("plots need matplotlib: pip install matplotlib") from error
     ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
     ax.spines[["top", "right"]].set_visible(False)
     return ax

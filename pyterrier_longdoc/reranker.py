@@ -59,6 +59,8 @@ class ReRanker(pt.Estimator):
     model_class: ClassVar[type]
     #: Tokens of a document that are read unless the user says otherwise.
     default_max_doc_tokens: ClassVar[int | None] = None
+    #: Options that are saved with the weights, as the scores depend on them.
+    saved_options: ClassVar[tuple[str, ...]] = ("text_field", "max_doc_tokens")
     #: Settings of :meth:`fit` in place of those of :class:`~pyterrier_longdoc.training.settings.Settings`.
     fit_defaults: ClassVar[dict[str, Any]] = {}
 
@@ -83,13 +85,21 @@ class ReRanker(pt.Estimator):
         self.model = model.eval().to(self.devices[0])
         self.tokenizer = tokenizer
         self.model_name = model_name
-        self._weights_id: str | None = None
         self.text_field = text_field
         self.batch_size = batch_size
         self.token_budget = token_budget
         self.max_doc_tokens = self.default_max_doc_tokens if max_doc_tokens == "default" else max_doc_tokens
         self.dtype = resolve_dtype(dtype, self.devices[0])
         self.verbose = verbose
+
+    @property
+    def model_name(self) -> str:
+        """What the ranker is called; a training names it anew, after its weights."""
+        return self._identity["name"]
+
+    @model_name.setter
+    def model_name(self, name: str) -> None:
+        self._identity = {"name": name}  # shared by all copies over the same weights
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Checks limits whenever they are set: ``pt.GridSearch`` sets them too."""
@@ -143,7 +153,7 @@ class ReRanker(pt.Estimator):
             TypeError: If a query or text is neither a string nor missing.
             FloatingPointError: If a score is not finite.
         """
-        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        pt.validate.result_frame(inp, extra_columns=["query", *self.text_columns], context=self)
         scores = self._score_frame(inp) if len(inp) else np.empty(0)
         return pt.model.add_ranks(inp.assign(score=scores.astype(np.float64)))
 
@@ -163,8 +173,17 @@ class ReRanker(pt.Estimator):
 
     def _unique_texts(self, inp: pd.DataFrame) -> tuple[list[str], list[str], np.ndarray]:
         query_of_row, queries = pd.factorize(self._strings(inp, "query"))
-        document_of_row, documents = pd.factorize(self._strings(inp, self.text_field))
+        document_of_row, documents = pd.factorize(self._documents(inp))
         return list(queries), list(documents), np.stack([query_of_row, document_of_row], axis=1)
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Columns that a document's text is made of."""
+        return [self.text_field]
+
+    def _documents(self, inp: pd.DataFrame) -> pd.Series:
+        """What :meth:`tokenize` reads of each row's document."""
+        return self._strings(inp, self.text_field)
 
     def _strings(self, inp: pd.DataFrame, column: str) -> pd.Series:
         values = inp[column].reset_index(drop=True)
@@ -203,7 +222,7 @@ class ReRanker(pt.Estimator):
         scores = np.zeros(len(pairs))
         if not len(pairs):
             return scores
-        query_tokens, document_tokens = tokenize(self.tokenizer, queries), self._read(documents)
+        query_tokens, document_tokens = self.tokenize(queries), self._read(documents)
         by_document = Ragged.from_lists(_positions(pairs[:, 1], len(documents)), np.int64)
 
         def compute(model: nn.Module, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,17 +266,24 @@ class ReRanker(pt.Estimator):
                 pool.stop()
                 raise
 
+    def tokenize(self, texts: Sequence[str]) -> Ragged:
+        """Token ids of whole texts, queries or documents, as the model reads them."""
+        return tokenize(self.tokenizer, texts)
+
     def _read(self, documents: Sequence[str]) -> Ragged:
-        tokens = tokenize(self.tokenizer, documents)
-        if self.max_doc_tokens is None or not (cut := tokens.lengths > self.max_doc_tokens).any():
+        return self._cut(self.tokenize(documents), self.max_doc_tokens, "max_doc_tokens", "documents")
+
+    def _cut(self, tokens: Ragged, limit: int | None, name: str, what: str) -> Ragged:
+        """The first ``limit`` tokens of each text; a warning says how much that leaves out."""
+        if limit is None or not (cut := tokens.lengths > limit).any():
             return tokens
-        kept = np.minimum(tokens.lengths, self.max_doc_tokens)
+        kept = np.minimum(tokens.lengths, limit)
         warnings.warn(
-            f"{self}: {int(cut.sum())} of {len(documents)} documents are longer than max_doc_tokens="
-            f"{self.max_doc_tokens}; {1 - kept.sum() / tokens.lengths.sum():.1%} of all tokens were not read",
-            stacklevel=5,
+            f"{self}: {int(cut.sum())} of {len(tokens)} {what} are longer than {name}={limit}; "
+            f"{1 - kept.sum() / tokens.lengths.sum():.1%} of all tokens were not read",
+            stacklevel=6,
         )
-        return Ragged.from_lists([tokens[index][:count] for index, count in enumerate(kept)])
+        return tokens.head(kept)
 
     # Training and explaining ------------------------------------------------------------------------------------------
 
@@ -282,11 +308,23 @@ class ReRanker(pt.Estimator):
 
     def weights_id(self) -> str:
         """A short hash of the weights: other after every training."""
-        if self._weights_id is None:
+        if "weights" not in self._identity:
             from pyterrier_longdoc.checkpoint import fingerprint
 
-            self._weights_id = fingerprint(self.model)
-        return self._weights_id
+            self._identity["weights"] = fingerprint(self.model)
+        return self._identity["weights"]
+
+    def weights_changed(self, *, rename: bool = True) -> None:
+        """Forgets what was known of the old weights, here and in all copies; to be called after changing them.
+
+        Args:
+            rename: Whether to name the ranker after the new ones: what it was called, ``#`` and their hash.
+        """
+        name = self.model_name
+        self._identity.clear()
+        self._identity["name"] = name
+        if rename:
+            self._identity["name"] = f"{name.split('#')[0]}#{self.weights_id()}"
 
     def frozen(self) -> Frozen:
         """This ranker as a plain transformer, which the ``fit`` of a pipeline leaves alone."""

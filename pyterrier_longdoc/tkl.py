@@ -38,10 +38,16 @@ class TKL(KernelReRanker):
 
     def fit(self, topics_or_res_tr: pd.DataFrame, *args: Any, **settings: Any) -> TKL:  # noqa: ANN401
         """Trains the ranker; without a ``corpus``, term weights start from the IDF among the training documents."""
-        if self.text_field in topics_or_res_tr and not self.model.has_idf and len(topics_or_res_tr):
-            texts = topics_or_res_tr[self.text_field].dropna().unique()
-            self.model.set_idf(inverse_document_frequency(self.tokenizer, texts, len(self.model.salience)))
-        return super().fit(topics_or_res_tr, *args, **settings)
+        if self.text_field not in topics_or_res_tr or self.model.has_idf or not len(topics_or_res_tr):
+            return super().fit(topics_or_res_tr, *args, **settings)
+        texts = topics_or_res_tr[self.text_field].dropna().unique()
+        before = self.model.salience.detach().cpu().numpy().copy()
+        self.model.set_idf(inverse_document_frequency(self.tokenizer, texts, len(before)))
+        try:
+            return super().fit(topics_or_res_tr, *args, **settings)
+        except (TypeError, ValueError):  # refused before the first step
+            self.model.set_idf(before)
+            raise
 
     def topography(self, query: str, text: str) -> pd.DataFrame:
         """The relevance topography s^r of a document (eq. 6): the score of each of its overlapping regions.

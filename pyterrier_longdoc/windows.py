@@ -51,6 +51,13 @@ class Ragged:
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return Ragged(self.values[np.repeat(self.offsets[:-1][indices], lengths) + within], offsets)
 
+    def head(self, counts: np.ndarray) -> Ragged:
+        """The first ``counts[i]`` values of each sequence, or all where there are fewer."""
+        lengths = np.minimum(counts, self.lengths)
+        offsets = _offsets(lengths)
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        return Ragged(self.values[np.repeat(self.offsets[:-1], lengths) + within], offsets)
+
     def flat_index(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions in ``values`` of the sequences at ``indices``, as a padded table.
 
@@ -102,6 +109,11 @@ class Windows:
         positions = self.positions[indices]
         width = int((positions >= 0).sum(axis=1).max(initial=1))
         return Windows(positions[:, :width], self.document[indices], self.core[indices])
+
+    def by_document(self, documents: int) -> Ragged:
+        """The numbers of the windows of each of so many documents; those of a document must follow each other."""
+        counts = np.bincount(self.document, minlength=documents)
+        return Ragged(np.arange(len(self)), _offsets(counts))
 
     def flat_index(self, documents: Ragged) -> tuple[np.ndarray, np.ndarray]:
         """Where each token of each window lies in ``documents.values``.

@@ -39,6 +39,11 @@ def test_the_same_scores_bit_for_bit(make_ranker, saved, small):
     assert not loaded.model.training
 
 
+def test_a_loaded_ranker_keeps_its_name(make_ranker, saved):
+    """The path that it was loaded from is nobody's business, least of all a model card's."""
+    assert longdoc.ReRanker.from_pretrained(saved).model_name == make_ranker().model_name
+
+
 def test_saved_twice(make_ranker, saved, small, tmp_path):
     """What was loaded can be saved and loaded again."""
     longdoc.ReRanker.from_pretrained(saved).save(tmp_path / "again")

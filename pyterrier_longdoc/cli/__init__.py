@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 import pyterrier as pt
@@ -35,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     with warnings.catch_warnings():
         warnings.simplefilter("always")  # _Warnings decides
-        warnings.showwarning = _Warnings()
+        warnings.showwarning = shown = _Warnings()
         try:
             args.run(args)
         except KeyboardInterrupt:
@@ -46,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             print(f"error: {_message(error)}", file=sys.stderr)
             return 2
+        finally:
+            shown.say_what_was_left_out()
     return 0
 
 
@@ -55,8 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
-        if find_spec(f"{__name__}.{name}") is None:
-            continue
         module = import_module(f"{__name__}.{name}")
         summary = _summary(module)
         command = commands.add_parser(name, help=summary, description=summary)
@@ -77,15 +76,22 @@ def _message(error: BaseException) -> str:
 
 
 class _Warnings:
-    """Shows each kind of warning once, on a line of its own: a batch that differs in numbers says nothing new."""
+    """Shows each kind of warning once, on a line of its own, and in the end how many differed in numbers only."""
 
     def __init__(self) -> None:
-        self._shown: set[str] = set()
+        self._shown: dict[str, int] = {}
 
     def __call__(self, message: Warning | str, category: type[Warning], *_: object) -> None:
         if issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
             return
         kind = re.sub(r"'[^']*'|[\d.,%]+", "", str(message))
         if kind not in self._shown:
-            self._shown.add(kind)
             pt.tqdm.write(f"warning: {message}", file=sys.stderr)
+        self._shown[kind] = self._shown.get(kind, 0) + 1
+
+    def say_what_was_left_out(self) -> None:
+        """A line for each kind that came more than once."""
+        for kind, times in self._shown.items():
+            if times > 1:
+                text = " ".join(kind.split())[:60]
+                print(f"warning: {times - 1} more like the one above, with other numbers: {text} ...", file=sys.stderr)

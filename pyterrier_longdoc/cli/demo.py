@@ -16,7 +16,8 @@ import pandas as pd
 import pyterrier as pt
 from ir_measures import AP, RR, nDCG
 
-from pyterrier_longdoc.cli.rerank import positive
+from pyterrier_longdoc.cli.runs import positive
+from pyterrier_longdoc.combination import choose_share, combine, ndcg
 from pyterrier_longdoc.data.fields import corpus_texts, text_loader
 from pyterrier_longdoc.first_stage import bm25
 
@@ -42,8 +43,6 @@ _TRAINING = {
     "train_doc_tokens": 1_500,
     "measure": "nDCG@10",
 }
-#: Shares of the re-ranker in the combination with BM25 that validation chooses from.
-_SHARES = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,52 +74,6 @@ def run(args: argparse.Namespace) -> None:
     _explain(args, tkl, combined, dataset.get_qrels("test"))
     print(f"{args.out / 'runs'}: run files; {args.out / 'explanation.html'}: where TKL looked")
     print(f"{time.perf_counter() - begun:.0f} s in all")
-
-
-def combine(first: pd.DataFrame, second: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Adds to a first stage's scores a share of a re-ranker's, both standardised within each query.
-
-    Args:
-        first: Results of the first stage.
-        second: The same rows, scored by the re-ranker.
-        share: What the re-ranker's scores are multiplied by.
-
-    Returns:
-        ``first`` with the new scores and ranks.
-    """
-    score = _standard(first) + share * _standard(second)
-    return pt.model.add_ranks(first.assign(score=score.astype("float64")))
-
-
-def choose_share(first: pd.DataFrame, second: pd.DataFrame, qrels: pd.DataFrame) -> float:
-    """The smallest share whose nDCG@10 is within one standard error of the best one's.
-
-    The error is that of the best one's gain over the first stage. Validation questions differ from those of the test:
-    the smallest share that cannot be told from the best departs least from what is known to work.
-
-    Args:
-        first: Results of the first stage.
-        second: The same rows, scored by the re-ranker.
-        qrels: Their judgements.
-
-    Returns:
-        One of the shares tried.
-    """
-    before = _ndcg(first, qrels)
-    gains = {share: _ndcg(combine(first, second, share), qrels) - before for share in _SHARES}
-    best = max(gains.values(), key=pd.Series.mean)
-    return min(share for share, gain in gains.items() if gain.mean() >= best.mean() - best.sem())
-
-
-def _ndcg(res: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
-    values = pt.Evaluate(res, qrels, metrics=[nDCG @ 10], perquery=True)
-    return pd.Series({qid: value["nDCG@10"] for qid, value in values.items()}).sort_index()
-
-
-def _standard(res: pd.DataFrame) -> pd.Series:
-    groups = res.groupby("qid", sort=False)["score"]
-    spread = groups.transform("std").fillna(0.0)
-    return (res["score"] - groups.transform("mean")) / spread.where(spread > 0, 1.0)
 
 
 def _rankers(args: argparse.Namespace, dataset: pt.datasets.Dataset, candidates: pt.Transformer) -> list[ReRanker]:
@@ -185,5 +138,5 @@ def _explain(args: argparse.Namespace, tkl: ReRanker, combined: pd.DataFrame, qr
 
 def _greatest_gain(runs: Path, qrels: pd.DataFrame) -> str:
     results = [pt.io.read_results(str(runs / f"{name}.res.gz")) for name in ("BM25", "BM25+TKL")]
-    before, after = (_ndcg(res, qrels[qrels["qid"].isin(res["qid"])]) for res in results)
+    before, after = (ndcg(res, qrels[qrels["qid"].isin(res["qid"])]) for res in results)
     return str((after - before).idxmax())

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_longdoc.cli.runs import read_run, shard_of, with_queries
+from pyterrier_longdoc.cli.runs import positive, read_run, shard_of, with_queries
 from pyterrier_longdoc.data.fields import text_loader
 
 if TYPE_CHECKING:
@@ -70,13 +70,6 @@ def run(args: argparse.Namespace) -> None:
             _append(file, _lines(ranker(loader(batch)), tag))
         _publish(file, args.out)
     part.unlink(missing_ok=True)
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
 
 
 def _load(args: argparse.Namespace) -> ReRanker:

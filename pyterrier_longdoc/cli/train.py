@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 import pyterrier_longdoc
-from pyterrier_longdoc.cli.rerank import positive
-from pyterrier_longdoc.cli.runs import read_run, with_queries
+from pyterrier_longdoc.cli.runs import positive, read_run, with_queries
 from pyterrier_longdoc.data.fields import Dataset, as_dataset, corpus_texts, text_loader
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def _build(args: argparse.Namespace, results: pd.DataFrame) -> ReRanker:
     if args.vectors is not None:
         texts = _collection(args) if args.whole_collection else results["text"].dropna().unique()
         options["vectors"] = _vectors(args.vectors, texts)
-    if args.whole_collection:  # otherwise fit takes the IDF of the training documents
+    if args.whole_collection and args.model_class == "TKL":  # otherwise fit takes the IDF of the training documents
         options["corpus"] = _collection(args)
     return getattr(pyterrier_longdoc, args.model_class)(**options)
 

@@ -14,6 +14,7 @@ import numpy as np
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
+    from tokenizers import Encoding
     from transformers import PreTrainedTokenizerBase
 
 #: Characters tokenised at once: an encoding weighs some 150 bytes a token until its ids are taken out.
@@ -57,20 +58,28 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Ragged
     Returns:
         Token ids, int32.
     """
-    backend = _untruncated(tokenizer)
+    backend = untruncated(tokenizer)
     ids: list[np.ndarray] = []
     for chunk in _chunks(map(_valid, texts)):
         ids += [np.array(one.ids, np.int32) for one in backend.encode_batch_fast(chunk, add_special_tokens=False)]
     return Ragged.from_lists(ids)
 
 
+def encodings(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[tuple[str, Encoding]]:
+    """Each text as it is read, and its tokens with their characters; arguments as in :func:`tokenize`."""
+    backend = untruncated(tokenizer)
+    for chunk in _chunks(map(_valid, texts)):
+        yield from zip(chunk, backend.encode_batch(chunk, add_special_tokens=False), strict=True)
+
+
 def character_spans(tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
     """First and past-last character of each token of a text, int64 ``[tokens, 2]``."""
-    encoding = _untruncated(tokenizer).encode(_valid(text), add_special_tokens=False)
+    encoding = untruncated(tokenizer).encode(_valid(text), add_special_tokens=False)
     return np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
 
-def _untruncated(tokenizer: PreTrainedTokenizerBase):  # noqa: ANN202 (a type of the Rust library)
+def untruncated(tokenizer: PreTrainedTokenizerBase):  # noqa: ANN201 (a type of the Rust library)
+    """The Rust tokenizer, without truncation and padding; that of ``tokenizer`` itself is not changed."""
     backend = tokenizer.backend_tokenizer
     if backend.truncation is None and backend.padding is None:
         return backend

@@ -8,7 +8,6 @@ cut off goes on with exactly the examples that it would have had.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from pyterrier_longdoc.pooling import Budget
-from pyterrier_longdoc.text.tokens import tokenize
 from pyterrier_longdoc.training.settings import Settings
 from pyterrier_longdoc.training.task import NEGATIVES, shuffled
 from pyterrier_longdoc.windows import Ragged
@@ -139,10 +137,10 @@ def collect_examples(
     rows = rows.assign(query_number=first).sort_values(["query_number", "label"], kind="stable", ignore_index=True)
     positive, pool = _groups(rows, settings)
     query, queries = pd.factorize(rows["query"])
-    document, documents = pd.factorize(ranker._strings(rows, ranker.text_field))
+    document, documents = pd.factorize(ranker._documents(rows))
     return Examples(
-        queries=tokenize(ranker.tokenizer, list(queries)),
-        documents=_cut(ranker, tokenize(ranker.tokenizer, list(documents)), settings.train_doc_tokens),
+        queries=ranker.tokenize(list(queries)),
+        documents=_cut(ranker, ranker.tokenize(list(documents)), settings.train_doc_tokens),
         pairs=np.stack([query, document], axis=1).astype(np.int64),
         teacher=rows[settings.teacher].to_numpy(np.float32) if settings.teacher in rows else None,
         positive=positive,
@@ -157,7 +155,7 @@ def check_frames(ranker: ReRanker, res: pd.DataFrame, qrels: pd.DataFrame, what:
     Raises:
         ValueError: If there are no results, an id is no string, or a label no number.
     """
-    pt.validate.result_frame(res, extra_columns=["query", ranker.text_field], context=ranker)
+    pt.validate.result_frame(res, extra_columns=["query", *ranker.text_columns], context=ranker)
     pt.validate.columns(qrels, includes=["qid", "docno", "label"], context=ranker)
     if not len(res):
         raise ValueError(f"No {what} results to fit to")
@@ -181,7 +179,7 @@ def labels_of(rows: pd.DataFrame, qrels: pd.DataFrame) -> np.ndarray:
 
 
 def _candidates(ranker: ReRanker, res: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    columns = ["qid", "docno", "query", ranker.text_field]
+    columns = ["qid", "docno", "query", *ranker.text_columns]
     if settings.teacher in res:
         columns.append(settings.teacher)
     elif settings.loss == "margin_mse":
@@ -205,7 +203,7 @@ def _with_all_positives(
     if not len(missing):
         return rows
     loaded = loader(missing.reset_index(drop=True))
-    pt.validate.result_frame(loaded, extra_columns=["query", ranker.text_field], context=loader)
+    pt.validate.result_frame(loaded, extra_columns=["query", *ranker.text_columns], context=loader)
     return pd.concat([rows, loaded[rows.columns]], ignore_index=True)
 
 
@@ -239,14 +237,4 @@ def _groups(rows: pd.DataFrame, settings: Settings) -> tuple[np.ndarray, np.ndar
 def _cut(ranker: ReRanker, documents: Ragged, train_doc_tokens: int | None) -> Ragged:
     limits = {"max_doc_tokens": ranker.max_doc_tokens, "train_doc_tokens": train_doc_tokens}
     name = min(limits, key=lambda each: math.inf if limits[each] is None else limits[each])
-    limit = limits[name]
-    lengths = documents.lengths
-    if limit is None or not (lengths > limit).any():
-        return documents
-    kept = np.minimum(lengths, limit)
-    warnings.warn(
-        f"{ranker}: {int((lengths > limit).sum())} of {len(documents)} training documents are longer than "
-        f"{name}={limit}; {1 - kept.sum() / lengths.sum():.1%} of all tokens are not read",
-        stacklevel=4,
-    )
-    return Ragged.from_lists([documents[index][:count] for index, count in enumerate(kept)])
+    return ranker._cut(documents, limits[name], name, "training documents")

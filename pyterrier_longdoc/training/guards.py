@@ -13,7 +13,6 @@ from pyterrier_longdoc.document_cache import DocumentCache
 from pyterrier_longdoc.pooling import is_out_of_memory
 from pyterrier_longdoc.training.processes import AccelerateProcesses, OneProcess
 from pyterrier_longdoc.training.settings import Settings
-from pyterrier_longdoc.training.state import name_after_weights
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
@@ -25,6 +24,7 @@ def weights_change(
 ) -> Iterator[None]:
     """The ranker while its weights change, and put right again afterwards, whatever happens."""
     cache, frozen = getattr(ranker, "document_cache", None), _frozen_parameters(ranker, settings)
+    devices = ranker.devices
     if cache is not None:
         ranker.document_cache = None  # vectors of weights that are gone a step later are not worth keeping
     if frozen and processes.count == 1 and hasattr(ranker, "document_cache"):
@@ -40,8 +40,8 @@ def weights_change(
         for parameter in frozen:
             parameter.requires_grad_(True)
         ranker.model.eval()
-        name_after_weights(ranker)
-        ranker._representation = None  # fused optimizers change weights without a trace in their version
+        ranker.weights_changed()
+        ranker.devices = devices
         if hasattr(ranker, "document_cache"):
             ranker.document_cache = cache
 

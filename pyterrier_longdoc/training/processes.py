@@ -111,7 +111,7 @@ def current_processes(device: str) -> OneProcess | AccelerateProcesses:
         processes = AccelerateProcesses(cpu=device == "cpu")
     except ImportError as error:
         raise ImportError(
-            f"training in {started} processes needs accelerate: pip install 'pyterrier-longdoc[train]'"
+            f"training in {started} processes needs accelerate: pip install accelerate"
         ) from error
     if started not in (1, processes.count):
         raise ValueError(f"{started} processes were started, but accelerate is set up for {processes.count}")

@@ -87,12 +87,12 @@ class Folder:
             content = {"settings": self._settings, "data": self._data, "state": asdict(state)}
             (directory / _STATE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
-        name_after_weights(ranker)
+        ranker.weights_changed()
         write_directory(self.path / "last", write)
 
     def write_best(self, ranker: ReRanker) -> None:
         """Writes the ranker alone."""
-        name_after_weights(ranker)
+        ranker.weights_changed()
         save(ranker, self.path / "best")
 
     def clean(self) -> None:
@@ -154,12 +154,6 @@ class Folder:
                 if fingerprint(model) == best_id:
                     return name == "best"
         raise ValueError(f"{self.path} no longer holds the best weights ({best_id}); its files were changed")
-
-
-def name_after_weights(ranker: ReRanker) -> None:
-    """Gives a ranker the name that belongs to its weights: what it was called, ``#`` and their fingerprint."""
-    ranker._weights_id = None
-    ranker.model_name = f"{ranker.model_name.split('#')[0]}#{fingerprint(ranker.model)}"
 
 
 def _flat(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -205,7 +205,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, float]:
         self._model.eval()
-        self._ranker._weights_id = None
+        self._ranker.weights_changed(rename=False)
         return self._validation()
 
     def _write(self, row: bool, improved: bool) -> None:

@@ -62,7 +62,7 @@ class Validation:
     def fingerprint(self) -> str:
         """A hash of the results and judgements."""
         digest = blake2b(digest_size=8)
-        for frame in (self._res[["qid", "docno", "query", self._ranker.text_field]], self._qrels):
+        for frame in (self._res[["qid", "docno", "query", *self._ranker.text_columns]], self._qrels):
             digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().data)
         return digest.hexdigest()
 

@@ -175,6 +175,24 @@ def test_name_and_hash_follow_the_weights(frames):
     assert ranker.weights_id() == fingerprint(ranker.model) != before
 
 
+def test_copies_share_weights_and_their_name(frames):
+    ranker = tiny_ranker()
+    other = ranker.apply_attributes(batch_size=3)
+    named = ranker.apply_attributes(model_name="mine")
+    assert ranker.weights_id() == other.weights_id()
+    other.fit(*frames[:2], **QUICK)
+    assert other.weights_id() == ranker.weights_id() == fingerprint(ranker.model)
+    assert ranker.model_name == other.model_name == f"tiny#{ranker.weights_id()}"
+    assert named.model_name == "mine"
+
+
+def test_a_training_that_is_refused_leaves_term_weights_alone(frames):
+    ranker = tiny_ranker()
+    with pytest.raises(TypeError, match="lrate"):
+        ranker.fit(*frames[:2], lrate=1)
+    assert not ranker.model.has_idf
+
+
 @pytest.mark.parametrize("validated", [False, True])
 def test_encoded_documents_of_old_weights_are_not_used(frames, validated):
     res, qrels, *validation = frames
@@ -210,7 +228,7 @@ def test_one_process_needs_no_accelerate(frames, monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     assert len(tiny_ranker().fit(*frames[:2], **QUICK).history) == 2
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ImportError, match=r"pyterrier-longdoc\[train\]"):
+    with pytest.raises(ImportError, match=r"pip install accelerate"):
         tiny_ranker().fit(*frames[:2], **QUICK)
 
 
