@@ -93,7 +93,8 @@ def rerank(dataset: str, model: str, bm25_run: Path):
 
 
 def arguments(options: dict[str, object]) -> list[str]:
-    return [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    given = {name: value for name, value in options.items() if value is not None}
+    return [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def start(*command: object, **environment: str) -> subprocess.Popen:
@@ -331,6 +332,21 @@ def test_a_trained_ranker_reranks(train, rerank, tmp_path, name, capsys):
     assert "loss" in capsys.readouterr().out  # the history
     assert rerank(model=out, out=tmp_path / "out.res") == 0
     assert read_run(tmp_path / "out.res", 9)["score"].nunique() > 1
+
+
+def test_a_ranker_built_on_an_encoder(train, tiny, tmp_path, capsys):
+    out = tmp_path / "ranker"
+    options = {"vectors": None, "encoder": tiny.encoder, "model_class": "MaxP"}
+    assert train("--option", "passage_tokens=40", "--option", "unit=sentence", out=out, **options) == 0
+    config = longdoc.ReRanker.from_pretrained(str(out)).model.config
+    assert (type(config).__name__, config.passage_tokens, config.unit) == ("CrossEncoderConfig", 40, "sentence")
+    assert train(out=tmp_path / "other", model_class="MaxP") == 2
+    assert "MaxP is not built on vectors" in capsys.readouterr().err
+    assert train(out=tmp_path / "other", model_class="Artifact") == 2
+    assert "there is no ranker 'Artifact'; there are TKL, TK," in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        train("--option", "passage_tokens", out=tmp_path / "other")
+    assert "must have the form NAME=VALUE" in capsys.readouterr().err
 
 
 def test_training_is_what_fit_does(train, dataset, bm25_run, tmp_path, tiny):

@@ -7,10 +7,12 @@ The ranker is saved to ``OUT``; until then, and for ``--resume``, the checkpoint
 from __future__ import annotations
 
 import argparse
+import inspect
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -54,8 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fields", nargs="+", metavar="FIELD", help="fields that make a document's text, in order")
     add("--depth", type=positive, default=100, help="documents per query to draw from, and to rank in validation (100)")
     add("--queries", type=positive, help="train on so many queries of the run, chosen by --seed")
-    add("--model-class", choices=["TKL", "TK", "KNRM", "ConvKNRM"], default="TKL", help="the ranker (TKL)")
+    add("--model-class", default="TKL", metavar="RANKER", help="the ranker, such as MaxP or Socialformer (TKL)")
     add("--vectors", help="token vectors: an encoder's directory or hub name, or a GloVe or word2vec text file")
+    add("--encoder", help="directory or hub name of the encoder, for rankers that are built on one")
+    add("--option", action="append", default=[], metavar="NAME=VALUE", type=option, help="any other argument of the "
+        "ranker, such as passage_tokens=200; may be given several times")
     add("--whole-collection", action="store_true", help="take vocabulary and IDF from all documents, not the run's")
     add("--max-doc-tokens", type=positive, help="tokens of a document that are read; by default the ranker's own")
     add("--device", nargs="+", help="such as cpu or cuda:0")
@@ -108,15 +113,53 @@ def _sample(results: pd.DataFrame, queries: int | None, seed: int) -> pd.DataFra
 
 
 def _build(args: argparse.Namespace, results: pd.DataFrame) -> ReRanker:
-    options = {"seed": args.seed, "device": args.device}
+    ranker_class = _ranker_class(args.model_class)
+    options = {"device": args.device, **dict(args.option)}
+    if _takes(ranker_class, "seed"):
+        options["seed"] = args.seed
     if args.max_doc_tokens is not None:
         options["max_doc_tokens"] = args.max_doc_tokens
     if args.vectors is not None:
         texts = _collection(args) if args.whole_collection else results["text"].dropna().unique()
         options["vectors"] = _vectors(args.vectors, texts)
+    if args.encoder is not None:
+        options["encoder"] = args.encoder
+    for name in ("vectors", "encoder"):
+        if name in options and not _takes(ranker_class, name):
+            raise ValueError(f"{args.model_class} is not built on {name}: leave out --{name}")
     if args.whole_collection and args.model_class == "TKL":  # otherwise fit takes the IDF of the training documents
         options["corpus"] = _collection(args)
-    return getattr(pyterrier_longdoc, args.model_class)(**options)
+    return ranker_class(**options)
+
+
+def option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` for argparse; a value that is no JSON is a string."""
+    name, found, value = text.partition("=")
+    if not (found and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"must have the form NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _ranker_class(name: str) -> type[ReRanker]:
+    from pyterrier_longdoc.reranker import ReRanker
+
+    classes = {each: getattr(pyterrier_longdoc, each) for each in pyterrier_longdoc.__all__}
+    rankers = {
+        each: value for each, value in classes.items()
+        if isinstance(value, type) and issubclass(value, ReRanker) and hasattr(value, "model_class")
+    }
+    if name not in rankers:
+        raise ValueError(f"there is no ranker {name!r}; there are {', '.join(rankers)}")
+    return rankers[name]
+
+
+def _takes(ranker_class: type[ReRanker], name: str) -> bool:
+    """Whether the ranker, or a class that it hands its arguments on to, has an argument of this name."""
+    makers = [each.__init__ for each in ranker_class.__mro__ if "__init__" in vars(each)]
+    return any(name in inspect.signature(maker).parameters for maker in makers)
 
 
 def _collection(args: argparse.Namespace) -> Iterator[str]:
