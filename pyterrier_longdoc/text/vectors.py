@@ -105,6 +105,14 @@ def inverse_document_frequency(
 
     Never negative; a term that no text holds gets the highest value.
     """
+    frequency, count = document_frequency(tokenizer, texts, vocabulary)
+    return np.log((count + 1) / (frequency + 1)).astype(np.float32)
+
+
+def document_frequency(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], vocabulary: int
+) -> tuple[np.ndarray, int]:
+    """In how many texts each term of a vocabulary occurs, int64 ``[vocabulary]``, and how many texts there are."""
     frequency = np.zeros(vocabulary, np.int64)
     count = 0
     for chunk in batched(texts):
@@ -112,7 +120,7 @@ def inverse_document_frequency(
         for index in range(len(documents)):
             frequency[np.unique(documents[index])] += 1
         count += len(chunk)
-    return np.log((count + 1) / (frequency + 1)).astype(np.float32)
+    return frequency, count
 
 
 def batched(texts: Iterable[str]) -> Iterator[list[str]]:
