@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import ir_measures
 
@@ -46,6 +46,9 @@ class Settings:
         ValueError: If it is out of range.
     """
 
+    #: Names of losses.
+    names: ClassVar[tuple[str, ...]] = tuple(LOSSES)
+
     loss: str | Loss = "hinge"
     negatives: int | None = None
     min_label: int = 1
@@ -83,7 +86,7 @@ class Settings:
         _one_of("schedule", self.schedule, ("constant", "linear"))
         _one_of("precision", self.precision, ("float32", "bfloat16"))
         if not callable(self.loss):
-            _one_of("loss", self.loss, tuple(LOSSES))
+            _one_of("loss", self.loss, self.names)
         if self.measures == []:
             raise ValueError("measure names no measure; give at least one, such as 'nDCG@10'")
 

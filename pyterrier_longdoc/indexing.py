@@ -1,0 +1,308 @@
+"""Encoding a whole collection into a FlexIndex, in parts that survive a kill.
+
+``encoder >> FlexIndex(path)`` encodes a collection in one go, and begins anew when it is cut off. Here the collection
+is cut into shards of so many documents. A shard is encoded on its own and written in one step, so its vectors do not
+depend on how often the work was cut off, nor by whom the shard was done: processes that are started with ``RANK`` and
+``WORLD_SIZE`` in their environment (``torchrun``, ``accelerate launch``, SLURM scripts) take turns. Whoever finds the
+last shard done joins them. The index says whose vectors it holds, so that another encoder is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+from pyterrier_dr import FlexIndex
+
+if TYPE_CHECKING:
+    from pyterrier_longdoc.dual_encoder import DualEncoder
+
+_META, _SETTINGS = "pt_meta.json", "settings.json"
+
+
+def build_index(
+    encoder: DualEncoder,
+    corpus: Iterable[Mapping[str, Any]] | pd.DataFrame,
+    path: str | Path,
+    *,
+    shard_size: int = 5_000,
+    rank: int | None = None,
+    world_size: int | None = None,
+    verbose: bool = True,
+) -> FlexIndex:
+    """Encodes a collection into a new FlexIndex; called again after a kill, it goes on where it was.
+
+    Shards that are done lie in ``<path>.shards`` until they are joined. The index is the same bit for bit as if
+    nothing had happened, and whatever the number of processes.
+
+    Args:
+        encoder: The encoder.
+        corpus: Documents with ``docno`` and the encoder's text field, the same in the same order in every call and
+            process.
+        path: Directory of the index.
+        shard_size: Documents of a shard: what is lost at most by a kill.
+        rank: Number of this process; ``RANK`` of the environment, or 0.
+        world_size: Number of processes; ``WORLD_SIZE`` of the environment, or 1.
+        verbose: Whether to show progress.
+
+    Returns:
+        The index. While other processes still work on their shards it is not there yet (``index.built()``); the last
+        one to finish joins the shards.
+
+    Raises:
+        ValueError: If the collection is empty, holds a docno twice or differs from the one that was begun with; if
+            ``path`` holds shards or an index of another encoder; or if an option is out of range.
+    """
+    path = Path(path)
+    rank, world_size = _place(rank, world_size)
+    if shard_size < 1:
+        raise ValueError(f"shard_size must be at least 1, got {shard_size}")
+    if path.exists():
+        return _finished(encoder, path)
+    shards = path.with_name(path.name + ".shards")
+    try:
+        _claim(shards, {**provenance(encoder), "text_field": encoder.text_field, "shard_size": shard_size})
+        files = _encode_shards(encoder, corpus, shards, shard_size, rank, world_size, verbose)
+        if all(file.exists() for file in files):
+            _join(files, encoder, path)
+            shutil.rmtree(shards, ignore_errors=True)
+    except FileNotFoundError:  # another process was done with everything, and removed the shards
+        if not path.exists():
+            raise
+    return FlexIndex(path, verbose=verbose)
+
+
+def provenance(encoder: DualEncoder) -> dict[str, Any]:
+    """Whose vectors an index holds, as JSON types: what has to be equal for two encoders to be the same."""
+    return {
+        "encoder": type(encoder).__name__, "weights": encoder.weights_id(), "max_doc_tokens": encoder.max_doc_tokens
+    }
+
+
+def check_index(encoder: DualEncoder, index: FlexIndex) -> None:
+    """Makes sure that an index holds vectors of an encoder, as far as that can be known.
+
+    An index by :func:`build_index` says whose vectors it holds. Of any other, vectors must have the encoder's length
+    and be unit vectors.
+
+    Raises:
+        ValueError: If it does not, or compares vectors otherwise than by their dot product.
+    """
+    vectors, meta = index.payload(return_docnos=False)
+    found, own = meta.get("encoder"), provenance(encoder)
+    if found is not None and found != own:
+        raise ValueError(f"{index} was encoded by another encoder: {found}; this is {own}. Build the index anew")
+    if meta["vec_size"] != encoder.model.dims:
+        raise ValueError(
+            f"{index} holds vectors of {meta['vec_size']} values, {encoder} makes vectors of {encoder.model.dims}: "
+            "they are of another encoder"
+        )
+    lengths = np.linalg.norm(vectors[:100], axis=1)
+    if (np.abs(lengths - 1) > 1e-3).any():
+        raise ValueError(f"{index} holds vectors of length {lengths.max():.3g}, not 1: they are of another encoder")
+
+
+class IndexScorer(pt.Transformer):
+    """Re-ranks results by the vectors of an index, without any text; see :meth:`DualEncoder.index_scorer`.
+
+    Required input columns: ``qid``, ``query`` and ``docno``. Output: the same rows and columns in the same order, with
+    ``score`` (float64) and ``rank``.
+
+    Args:
+        encoder: The encoder of the queries.
+        index: The vectors of the documents.
+
+    Raises:
+        ValueError: If the index is of another encoder.
+    """
+
+    def __init__(self, encoder: DualEncoder, index: FlexIndex) -> None:
+        super().__init__()
+        check_index(encoder, index)
+        self.encoder = encoder
+        self.index = index
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Scores and ranks the rows of a result frame.
+
+        Raises:
+            ValueError: If a query is missing, or a document is not in the index.
+        """
+        pt.validate.result_frame(inp, extra_columns=["query"], context=self)
+        docnos, vectors, _ = self.index.payload()
+        number = np.asarray(docnos.inv[inp["docno"].to_numpy(object)]) if len(inp) else np.empty(0, np.int64)
+        if (number < 0).any():
+            missing = inp["docno"].to_numpy()[number < 0]
+            raise ValueError(
+                f"{self}: {len(missing)} of {len(inp)} documents are not in the index (first docno {missing[0]!r})"
+            )
+        found = pd.Series(list(np.asarray(vectors[number])), inp.index, dtype=object)
+        ready = inp.drop(columns=["query_vec", self.encoder.text_field], errors="ignore").assign(doc_vec=found)
+        scored = self.encoder.transform(ready)
+        return pt.model.add_ranks(inp.assign(score=scored["score"].to_numpy()))
+
+    def subtransformers(self) -> dict[str, pt.Transformer]:
+        """None: the encoder is a part, not a step."""
+        return {}
+
+    @property
+    def schematic(self) -> dict[str, str]:
+        """Drawn as its encoder."""
+        return self.encoder.schematic
+
+    def __repr__(self) -> str:
+        return f"{self.encoder!r}.index_scorer({self.index!r})"
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
+    rank = int(os.environ.get("RANK", 0)) if rank is None else rank
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank must be from 0 to world_size - 1, got rank={rank}, world_size={world_size}")
+    return rank, world_size
+
+
+def _finished(encoder: DualEncoder, path: Path) -> FlexIndex:
+    """The index at a path, if it was built by this function of this encoder."""
+    if not (path / _META).exists():
+        raise ValueError(f"{path} exists and is no index; choose another path")
+    index = FlexIndex(path)
+    (meta,) = index.payload(return_dvecs=False, return_docnos=False)
+    if meta.get("encoder") != provenance(encoder):
+        raise ValueError(
+            f"{path} already holds an index, of {meta.get('encoder', 'an unknown encoder')}; this is "
+            f"{provenance(encoder)}. Choose another path, or remove it"
+        )
+    return index
+
+
+def _encode_shards(
+    encoder: DualEncoder, corpus: Any, shards: Path, size: int, rank: int, world_size: int, verbose: bool  # noqa: ANN401
+) -> list[Path]:
+    """Writes the shards of this process that are not there yet; returns the files of all."""
+    files: list[Path] = []
+    total = len(corpus) if hasattr(corpus, "__len__") else None
+    with pt.tqdm(total=total, desc=f"{type(encoder).__name__} indexes", unit="doc", disable=not verbose) as bar:
+        for number, documents in enumerate(_parts(corpus, size)):
+            file = shards / f"{number:06d}.npz"
+            _check_columns(encoder, documents)
+            if file.exists():
+                _check_shard(file, encoder, documents)
+            elif number % world_size == rank:
+                _write_shard(file, encoder, documents)
+            files.append(file)
+            bar.update(len(documents))
+    if not files:
+        raise ValueError("the collection holds no documents")
+    return files
+
+
+def _claim(shards: Path, settings: dict[str, Any]) -> None:
+    """Makes sure that all shards of a directory are encoded alike."""
+    shards.mkdir(parents=True, exist_ok=True)
+    file = shards / _SETTINGS
+    if not file.exists():
+        _write(file, lambda path: path.write_text(json.dumps(settings), encoding="utf-8"))
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if found != settings:
+        raise ValueError(
+            f"{shards} holds shards of another encoder or other settings: {found}; this is {settings}. Remove it to "
+            "begin anew"
+        )
+
+
+def _parts(corpus: Iterable[Mapping[str, Any]] | pd.DataFrame, size: int) -> Iterator[pd.DataFrame]:
+    if isinstance(corpus, pd.DataFrame):
+        yield from (corpus.iloc[first : first + size] for first in range(0, len(corpus), size))
+        return
+    documents = iter(corpus)
+    while part := list(islice(documents, size)):
+        yield pd.DataFrame(part)
+
+
+def _check_columns(encoder: DualEncoder, documents: pd.DataFrame) -> None:
+    pt.validate.columns(documents, includes=["docno", encoder.text_field], context=encoder)
+    wrong = ~documents["docno"].map(lambda docno: isinstance(docno, str)).to_numpy(bool)
+    if wrong.any():
+        raise ValueError(f"a docno must be a string, got {documents['docno'].iloc[int(wrong.argmax())]!r}")
+
+
+def _content(encoder: DualEncoder, documents: pd.DataFrame) -> str:
+    """A hash of a shard's documents."""
+    digest = blake2b(digest_size=16)
+    for docno, text in zip(documents["docno"], documents[encoder.text_field], strict=True):
+        for part in (docno, "" if pd.isna(text) else str(text)):
+            data = part.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def _write_shard(shard: Path, encoder: DualEncoder, documents: pd.DataFrame) -> None:
+    vectors = encoder.encode_docs(encoder._strings(documents, encoder.text_field))
+    docnos, content = json.dumps(list(documents["docno"])), _content(encoder, documents)
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez(file, vectors=vectors, docnos=docnos, content=content)
+
+    _write(shard, write)
+
+
+def _check_shard(shard: Path, encoder: DualEncoder, documents: pd.DataFrame) -> None:
+    with np.load(shard, allow_pickle=False) as done:
+        if str(done["content"]) != _content(encoder, documents):
+            raise ValueError(
+                f"{shard} was encoded from other documents than the collection has there now; the order of documents "
+                f"must be the same in every call. Remove {shard.parent} to begin anew"
+            )
+
+
+def _write(path: Path, write: Any) -> None:  # noqa: ANN401
+    """Writes a file beside its place, then moves it there in one step."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _join(shards: list[Path], encoder: DualEncoder, path: Path) -> None:
+    """Makes the index beside its place and moves it there, unless another process was first."""
+    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        index = FlexIndex(fresh / "index", verbose=False)
+        index.index(_records(shards))
+        meta = json.loads((index.index_path / _META).read_text(encoding="utf-8"))
+        meta["encoder"] = provenance(encoder)
+        (index.index_path / _META).write_text(json.dumps(meta), encoding="utf-8")
+        try:
+            os.rename(index.index_path, path)
+        except OSError:
+            if not (path / _META).exists():
+                raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _records(shards: list[Path]) -> Iterator[dict[str, Any]]:
+    seen: set[str] = set()
+    for shard in shards:
+        with np.load(shard, allow_pickle=False) as done:
+            vectors, docnos = done["vectors"], json.loads(str(done["docnos"]))
+        for docno, vector in zip(docnos, vectors, strict=True):
+            if docno in seen:
+                raise ValueError(f"the collection holds docno {docno!r} twice")
+            seen.add(docno)
+            yield {"docno": docno, "doc_vec": vector}

@@ -1,0 +1,409 @@
+"""SMITH: a document is encoded block by block, then as a sequence of blocks (Yang et al., CIKM 2020).
+
+Sentences fill blocks of 32 tokens. A Transformer makes a vector of each block from its tokens alone, a second one makes
+the document's vector from those of its blocks. Attention is never over more than a block or the blocks of a document,
+so cost grows linearly with length. The blocks of all documents of a call run through the first Transformer together,
+in batches of equally long ones; blocks that would only be padding do not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
+from pyterrier_longdoc.models.encoder import build_encoder, check_room, encode_sequences, first_token
+from pyterrier_longdoc.models.masked_modelling import MaskedHeads
+from pyterrier_longdoc.pooling import Budget, Pool, pooled
+from pyterrier_longdoc.text.blocks import block_windows, check_blocks
+from pyterrier_longdoc.text.sentences import Structured
+from pyterrier_longdoc.text.template import Sequences, Template
+from pyterrier_longdoc.windows import Ragged, Windows
+
+#: What becomes the document's vector (section 4.1.4).
+COMBINATIONS = ("normal", "sum_concat", "mean_concat", "attention")
+
+
+@dataclass(frozen=True)
+class SMITHConfig:
+    """Settings of SMITH; the defaults are the paper's (section 5.2.3).
+
+    Attributes:
+        encoder: Settings of the sentence level Transformer, a Hugging Face configuration with its ``model_type``.
+        template: How a block is framed by special tokens.
+        sentences: Language of the sentences, or the name of a function of the user's own that splits them.
+        block_length: Tokens of a block, special tokens included (L_s).
+        max_blocks: Blocks of a document that are read (L_d): 48 blocks are 1,536 tokens.
+        splitting: ``"greedy"`` filling, or ``"natural"``: one sentence a block.
+        overlong: ``"split"`` continues a sentence that is longer than a block in the next one; ``"truncate"``, as the
+            paper does, drops its tail.
+        layers: Layers of the document level Transformer (L_2).
+        heads: Its attention heads.
+        feedforward: Width of its hidden layers.
+        combine: ``"normal"``, the document level's output alone; or that behind the sum, the mean or an attention
+            weighted sum of the blocks' vectors.
+        attention_width: Width V of the attention of ``"attention"``.
+        activation: Of the document level: ``"gelu"``, or ``"gelu_pytorch_tanh"`` as in the published code.
+        rectified: Whether a ReLU follows the denses before normalisation, as in the published code; cosines are then
+            never negative.
+        two_towers: Whether queries and documents have a last dense of their own, as in the published code.
+        dropout: Of the document level; that of a sentence level that exists already is in ``encoder``.
+        scale: Start of the scale of the cosine in training.
+        bias: Start of the bias added to it.
+        masked_heads: Whether the model holds what only pre-training uses.
+    """
+
+    encoder: dict[str, Any]
+    template: Template
+    sentences: str = "en"
+    block_length: int = 32
+    max_blocks: int = 48
+    splitting: str = "greedy"
+    overlong: str = "split"
+    layers: int = 3
+    heads: int = 4
+    feedforward: int = 1024
+    combine: str = "normal"
+    attention_width: int = 256
+    activation: str = "gelu"
+    rectified: bool = False
+    two_towers: bool = False
+    dropout: float = 0.1
+    scale: float = 6.0
+    bias: float = -3.0
+    masked_heads: bool = False
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Rows of the sentence level's table of token vectors."""
+        return self.encoder.get("vocab_size")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> SMITHConfig:
+        """Settings that :meth:`to_dict` wrote."""
+        return cls(**{**settings, "template": Template.from_dict(settings["template"])})
+
+
+class SMITHModel(DualEncoderModel):
+    """Encodes documents into unit vectors; see the module's text.
+
+    A document's vector follows from its blocks: [CLS] state, tanh pooler, dense, L2 norm, + position of the block, the
+    document level Transformer, its first state, tanh pooler, dense, L2 norm.
+
+    Args:
+        config: The settings.
+        encoder: The sentence level Transformer, if it exists already; otherwise one with random weights is built.
+
+    Raises:
+        ValueError: If the settings do not fit together.
+    """
+
+    config_class = SMITHConfig
+
+    def __init__(self, config: SMITHConfig, encoder: PreTrainedModel | None = None) -> None:
+        super().__init__(config.scale, config.bias)
+        self.config = config
+        if config.combine not in COMBINATIONS:
+            raise ValueError(f"combine must be one of {', '.join(map(repr, COMBINATIONS))}, got {config.combine!r}")
+        self.room = check_blocks(
+            config.block_length, config.max_blocks, config.template.single.extra, config.overlong, config.splitting
+        )
+        self.encoder = build_encoder(config.encoder) if encoder is None else encoder
+        check_room(self.encoder, config.template.single, 0, self.room, "block_length")
+        self.width = width = self.encoder.get_input_embeddings().embedding_dim
+        if width % config.heads:
+            raise ValueError(f"heads={config.heads} does not divide the encoder's width of {width}")
+        self.dims = width if config.combine == "normal" else 2 * width
+        self.sentence_pooler, self.sentence_dense = nn.Linear(width, width), nn.Linear(width, width)
+        self.block_positions = nn.Embedding(config.max_blocks, width)
+        self.block_norm = nn.LayerNorm(width, eps=1e-12)
+        self.document_encoder = _transformer(config, width)
+        self.document_pooler = nn.Linear(width, width)
+        self.document_denses = nn.ModuleList(nn.Linear(width, width) for _ in range(1 + config.two_towers))
+        self.attention = BlockAttention(width, config.attention_width) if config.combine == "attention" else None
+        self.masked_heads: MaskedHeads | None = None
+        for name, module in self.named_children():
+            if name != "encoder":
+                module.apply(_initialize)
+        if config.masked_heads:
+            self.add_masked_heads()
+
+    def add_masked_heads(self) -> None:
+        """Gives the model what pre-training needs beside it, if it has it not yet; no other training changes it."""
+        if self.masked_heads is None:
+            rows = self.encoder.get_input_embeddings().num_embeddings
+            heads = MaskedHeads(self.width, rows, activation(self.config.activation))
+            self.masked_heads = heads.to(self.device).requires_grad_(False)
+            self.config = replace(self.config, masked_heads=True)
+
+    def representation_parameters(self) -> list[nn.Parameter]:
+        """Parameters of the sentence level Transformer, which may be trained at a rate of their own."""
+        return list(self.encoder.parameters())
+
+    # From documents to vectors ----------------------------------------------------------------------------------------
+
+    def blocks(self, documents: Ragged) -> Windows:
+        """The blocks of documents, at least one each; without known sentences a document is a single one."""
+        known = isinstance(documents, Structured)
+        starts = documents.starts() if known else Ragged.from_lists([[0]] * len(documents))
+        return block_windows(starts, documents.lengths, self.room, self.config.overlong, self.config.splitting)
+
+    def encode_documents(self, documents: Ragged, budget: Budget) -> Tensor:
+        """Unit vectors of documents, ``[n, dims]``.
+
+        Args:
+            documents: Token ids without special tokens, with the borders of their sentences
+                (:class:`~pyterrier_longdoc.text.sentences.Structured`), of at most ``max_blocks`` blocks.
+            budget: Tokens of a forward pass.
+
+        Raises:
+            ValueError: If a document has more blocks.
+        """
+        return self._encode(documents, budget, self.document_denses[-1])
+
+    def encode_queries(self, queries: Ragged, budget: Budget) -> Tensor:
+        """Unit vectors of queries, which may be documents themselves; arguments as in :meth:`encode_documents`."""
+        return self._encode(queries, budget, self.document_denses[0])
+
+    def _encode(self, documents: Ragged, budget: Budget, dense: nn.Linear) -> Tensor:
+        windows = self.blocks(documents)
+        vectors = self.encode_sentences(self.config.template.windows(documents, windows), budget)
+        return self.combine_blocks(vectors, windows.by_document(len(documents)), budget, dense)
+
+    def padding_computed(self, widths: np.ndarray, budget: Budget) -> float:
+        """The share of padding in what is computed for blocks of so many tokens, ``[blocks]``, in one call."""
+        framed = widths + self.config.template.single.extra
+        batches = [framed[batch] for batch, _ in Pool(framed, budget).run(lambda batch: batch)]
+        return 1 - framed.sum() / sum(len(batch) * batch.max() for batch in batches) if batches else 0.0
+
+    def encode_sentences(self, sequences: Sequences, budget: Budget) -> Tensor:
+        """Unit vectors of framed blocks by the sentence level Transformer, ``[blocks, width]``."""
+        return self.sentence_vectors(encode_sequences(self.encoder, sequences, budget, first_token))
+
+    def sentence_vectors(self, states: Tensor) -> Tensor:
+        """Unit vectors of blocks from the states of their first tokens, both ``[blocks, width]``."""
+        return self._dense(self.sentence_dense, torch.tanh(self.sentence_pooler(states)))
+
+    def mask_blocks(self, vectors: Tensor, rows: np.ndarray) -> Tensor:
+        """Vectors of blocks with the learned vector of masked ones in place of ``rows``.
+
+        Raises:
+            ValueError: If the model was not pre-trained and has none.
+        """
+        if self.masked_heads is None:
+            raise ValueError("the model has no vector of masked blocks: it was never pre-trained")
+        mask = self.masked_heads.block_mask.to(vectors.dtype).expand(len(rows), -1)
+        return vectors.index_copy(0, torch.from_numpy(np.asarray(rows, np.int64)).to(self.device), mask)
+
+    def occluded(self, document: Ragged, budget: Budget) -> tuple[Windows, Tensor]:
+        """The vectors that a document would have without each of its blocks.
+
+        Args:
+            document: The one document.
+            budget: Tokens of a forward pass.
+
+        Returns:
+            Its ``n`` blocks, and vectors ``[n, dims]``; without its only one it is empty.
+        """
+        windows = self.blocks(document)
+        count = len(windows)
+        if count == 1:
+            return windows, self.encode_documents(document.head(np.zeros(1, np.int64)), budget)
+        vectors = self.encode_sentences(self.config.template.windows(document, windows), budget)
+        others = Ragged.from_lists([np.delete(np.arange(count), block) for block in range(count)], np.int64)
+        return windows, self.combine_blocks(vectors, others, budget, first=np.zeros(count, np.int64))
+
+    def combine_blocks(
+        self,
+        vectors: Tensor,
+        rows: Ragged,
+        budget: Budget,
+        dense: nn.Linear | None = None,
+        first: np.ndarray | None = None,
+    ) -> Tensor:
+        """Unit vectors of documents from those of their blocks.
+
+        Args:
+            vectors: Unit vectors of blocks, ``[blocks, width]``.
+            rows: Rows of ``vectors`` that each document consists of, at least one.
+            budget: Tokens of a forward pass.
+            dense: The last dense; that of documents if ``None``.
+            first: Row of the block at each document's position 0, ``[n]``; its first row if ``None``.
+
+        Returns:
+            ``[n, dims]``.
+        """
+        states = self.contextualize_blocks(vectors, rows, budget, first, kept=1)[:, 0]
+        document = self._dense(dense or self.document_denses[-1], torch.tanh(self.document_pooler(states)))
+        if self.config.combine == "normal":
+            return document
+        return unit(torch.cat([self._summary(vectors, rows), document], dim=1))
+
+    def contextualize_blocks(
+        self, vectors: Tensor, rows: Ragged, budget: Budget, first: np.ndarray | None = None, kept: int | None = None
+    ) -> Tensor:
+        """States of blocks among those of their document; arguments as in :meth:`combine_blocks`.
+
+        Returns:
+            ``[n, kept, width]`` for the first ``kept`` blocks of each document, or ``[n, most blocks, width]``;
+            undefined behind a document's last block.
+        """
+        first = rows.values[rows.offsets[:-1]] if first is None else first
+        most = int(rows.lengths.max())
+        if most > self.config.max_blocks:
+            raise ValueError(f"a document has {most} blocks, but the model reads max_blocks={self.config.max_blocks}")
+
+        def compute(batch: np.ndarray) -> Tensor:
+            index, mask = rows.flat_index(batch)
+            row = rows.values[index]
+            place = np.where(mask, row - first[batch][:, None], 0)
+            row, place = (torch.from_numpy(each).to(self.device) for each in (row, place))
+            inputs = self.block_norm(vectors[row] + self.block_positions(place))
+            inputs = functional.dropout(inputs, self.config.dropout, self.training)
+            hidden = None if mask.all() else torch.from_numpy(~mask).to(self.device)
+            states = self.document_encoder(inputs, src_key_padding_mask=hidden)[:, :kept]
+            return functional.pad(states, (0, 0, 0, (kept or most) - states.shape[1]))
+
+        return pooled(rows.lengths, budget, compute)
+
+    def _summary(self, vectors: Tensor, rows: Ragged) -> Tensor:
+        """The sum, mean or weighted sum of each document's block vectors, ``[n, width]``."""
+        index, mask = rows.flat_index(np.arange(len(rows)))
+        row, real = (torch.from_numpy(each).to(self.device) for each in (rows.values[index], mask))
+        if self.attention is not None:
+            weights = self.attention(vectors)[row].masked_fill(~real, -torch.inf).softmax(1)
+        else:
+            weights = real.float() / (real.sum(1, keepdim=True) if self.config.combine == "mean_concat" else 1)
+        return (weights[..., None] * vectors[row]).sum(1)
+
+    def _dense(self, dense: nn.Linear, states: Tensor) -> Tensor:
+        output = dense(states)
+        return unit(output.relu() if self.config.rectified else output)
+
+    # The published code's weights -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_tf_variables(
+        cls, mapping: Mapping[str, np.ndarray], heads: int = 4, **settings: Any  # noqa: ANN401
+    ) -> SMITHModel:
+        """A model from the variables of a checkpoint of the published code; see :mod:`~.smith_tensorflow`.
+
+        Args:
+            mapping: Variable name -> value, such as those of the released checkpoint; kernels are ``[in, out]``.
+            heads: Attention heads of both levels.
+            **settings: Settings of :class:`SMITHConfig` that the variables do not show.
+
+        Raises:
+            ValueError: If a variable is missing.
+        """
+        from pyterrier_longdoc.models.smith_tensorflow import from_tf_variables
+
+        return from_tf_variables(mapping, heads, settings)
+
+    def encode_blocks(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        tower: int = 1,
+        masked_blocks: Tensor | None = None,
+        budget: Budget | None = None,
+    ) -> Tensor:
+        """Unit vectors of documents whose blocks are framed and padded already, as the published code's are.
+
+        Args:
+            input_ids: ``[B, blocks, length]``, special tokens included.
+            attention_mask: Real tokens, of the same shape; blocks without any are padding behind a document's last.
+            tower: 1 for queries (source documents), 2 for documents (candidates); they differ only with
+                ``two_towers``.
+            masked_blocks: Positions of blocks that are replaced by the vector of masked blocks, ``[B, m]``, as the
+                published code does where it trains on both tasks at once; those behind the last block do not count.
+            budget: Tokens of a forward pass; the device's default if ``None``.
+
+        Returns:
+            ``[B, dims]``.
+
+        Raises:
+            ValueError: If a document has no block, the masks have gaps, or the tower is another.
+        """
+        if tower not in (1, 2):
+            raise ValueError(f"tower must be 1 or 2, got {tower!r}")
+        budget = budget or Budget.for_device(self.device.type)
+        sequences, rows = framed_blocks(input_ids, attention_mask)
+        vectors = self.encode_sentences(sequences, budget)
+        if masked_blocks is not None:
+            chosen = np.asarray(torch.as_tensor(masked_blocks).cpu())
+            row = (rows.offsets[:-1, None] + chosen)[chosen < rows.lengths[:, None]]
+            vectors = self.mask_blocks(vectors, np.unique(row))
+        return self.combine_blocks(vectors, rows, budget, self.document_denses[0 if tower == 1 else -1])
+
+
+class BlockAttention(nn.Module):
+    """How much each block counts: tanh(h W + b) v. Without the tanh of the published code, W and v were one vector.
+
+    Args:
+        width: Width of the blocks' vectors.
+        hidden: Width V of the projection.
+    """
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, hidden)
+        self.context = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Logits ``[blocks]`` of blocks ``[blocks, width]``."""
+        return self.context(torch.tanh(self.dense(vectors)))[:, 0].float()
+
+
+def framed_blocks(input_ids: Tensor, attention_mask: Tensor) -> tuple[Sequences, Ragged]:
+    """Padded blocks ``[B, blocks, length]`` as sequences of their real tokens, and the rows of each document."""
+    ids, mask = (np.asarray(torch.as_tensor(each).cpu()) for each in (input_ids, attention_mask))
+    mask = mask.astype(bool)
+    real = mask.any(2)
+    if (mask[..., 1:] & ~mask[..., :-1]).any() or (real[:, 1:] & ~real[:, :-1]).any():
+        raise ValueError("attention_mask has a gap: real tokens and blocks (1) come first, padding (0) behind them")
+    if not real[:, :1].all():
+        raise ValueError(f"document {int((~real[:, 0]).argmax())} has no block with a token")
+    flat = Ragged(ids[mask].astype(np.int32), np.concatenate([[0], np.cumsum(mask[real].sum(1))]).astype(np.int64))
+    rows = Ragged(np.arange(len(flat)), np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64))
+    return Sequences(flat, np.zeros_like(flat.values), np.zeros((len(flat), 1), np.int64), pad=0), rows
+
+
+def _transformer(config: SMITHConfig, width: int) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(
+        width, config.heads, config.feedforward, config.dropout, activation=activation(config.activation),
+        layer_norm_eps=1e-12, batch_first=True,
+    )
+    return nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """A GELU by its name in Hugging Face configurations."""
+    if name == "gelu":
+        return functional.gelu
+    if name == "gelu_pytorch_tanh":
+        # A partial: for a GELU module PyTorch's fused layer computes the exact function, whatever its approximation
+        return partial(functional.gelu, approximate="tanh")
+    raise ValueError(f"activation must be 'gelu' or 'gelu_pytorch_tanh', got {name!r}")
+
+
+def _initialize(module: nn.Module) -> None:
+    """As BERT: N(0, .02), biases 0."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.MultiheadAttention):
+        nn.init.normal_(module.in_proj_weight, std=0.02)

@@ -1,0 +1,373 @@
+"""Pairs of documents: what matches what, learned and measured.
+
+A frame of pairs has one row a pair: ``text_a`` (the source document), ``text_b`` (the candidate) and ``label`` (more
+than 0: they match), beside ``id_a`` and ``id_b``. Seen as results, sources are queries and candidates documents, so any
+ranker and any first stage can score pairs, and ranking measures apply beside those of classification. Loaders are in
+:mod:`pyterrier_longdoc.data.pairs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+if TYPE_CHECKING:
+    from pyterrier_longdoc.dual_encoder import DualEncoder
+
+COLUMNS = ("id_a", "text_a", "id_b", "text_b", "label")
+
+
+def as_pairs(
+    pairs: pd.DataFrame, documents: pd.DataFrame | Mapping[str, str] | None = None, *, text_field: str = "text"
+) -> pd.DataFrame:
+    """Brings pairs into the form that all functions here take.
+
+    Args:
+        pairs: ``label``, with ``text_a`` and ``text_b``, or ``id_a`` and ``id_b`` of ``documents``, or both.
+        documents: Texts of the ids: docno -> text, or a frame with ``docno`` and ``text_field``.
+        text_field: See ``documents``.
+
+    Returns:
+        A frame with ``id_a, text_a, id_b, text_b, label``, in the order of the input, and its further columns. Where
+        ids are missing, equal texts get equal ones.
+
+    Raises:
+        ValueError: If a column, a label or the text of an id is missing, or a label is no number.
+        TypeError: If a text is no string.
+    """
+    out = pairs.reset_index(drop=True)
+    if "label" not in out:
+        raise ValueError(f"pairs need a column 'label'; found {list(pairs.columns)}")
+    if not pd.api.types.is_numeric_dtype(out["label"]) or out["label"].isna().any():
+        raise ValueError("column 'label' of the pairs must hold a number in every row")
+    texts = _texts(documents, text_field)
+    for side in "ab":
+        text, name = f"text_{side}", f"id_{side}"
+        if text not in out:
+            if name not in out or texts is None:
+                raise ValueError(f"pairs need a column {text!r}, or {name!r} and documents= with its texts")
+            unknown = ~out[name].isin(texts.index)
+            if unknown.any():
+                missing = out.loc[unknown, name]
+                raise ValueError(f"{len(missing)} of {name!r} have no text in documents (first {missing.iloc[0]!r})")
+            out[text] = texts.reindex(out[name]).to_numpy()
+        wrong = ~out[text].map(lambda value: isinstance(value, str)).to_numpy(bool)
+        if wrong.any():
+            value = out[text].iloc[int(wrong.argmax())]
+            raise TypeError(f"column {text!r} of the pairs holds {type(value).__name__} {value!r}, not text")
+        if name not in out:
+            out[name] = out[text].map(_text_id)
+    return out[[*COLUMNS, *(name for name in out if name not in COLUMNS)]]
+
+
+def as_results(pairs: pd.DataFrame, text_field: str = "text") -> pd.DataFrame:
+    """Pairs as PyTerrier results: sources as ``qid, query``, candidates as ``docno`` and ``text_field``; and ``label``.
+
+    Args:
+        pairs: As :func:`as_pairs` takes them, without ``documents``.
+        text_field: Column that gets the candidates' texts.
+    """
+    names = {"id_a": "qid", "text_a": "query", "id_b": "docno", "text_b": text_field}
+    return as_pairs(pairs).rename(columns=names).astype({"qid": str, "docno": str})
+
+
+def score_pairs(ranker: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Adds a column ``score`` to pairs.
+
+    Args:
+        ranker: Any transformer that re-ranks results and keeps all rows, such as every ranker of this package.
+        pairs: As :func:`as_pairs` takes them.
+
+    Raises:
+        ValueError: If the transformer drops rows.
+    """
+    pairs = as_pairs(pairs)
+    results = as_results(pairs, getattr(ranker, "text_field", "text"))
+    scored = ranker(results.drop(columns="label").assign(pair=np.arange(len(results))))
+    if sorted(scored["pair"]) != list(range(len(pairs))):
+        raise ValueError(f"{ranker} returned {len(scored)} of {len(pairs)} pairs; it must keep all rows")
+    return pairs.assign(score=scored.set_index("pair")["score"].reindex(range(len(pairs))).to_numpy())
+
+
+def evaluate_pairs(
+    scored: pd.DataFrame,
+    validation: pd.DataFrame | None = None,
+    *,
+    threshold: float | None = None,
+    best: str = "accuracy",
+    measures: Sequence[Any] = ("AP", "RR", "nDCG@10"),
+) -> dict[str, float]:
+    """Measures scored pairs, as classification and as ranking.
+
+    Args:
+        scored: Pairs with ``label`` and ``score`` (see :func:`score_pairs`); ranking measures also need ``id_a, id_b``.
+        validation: Other scored pairs, on which the threshold is chosen.
+        threshold: The threshold, in place of ``validation``: pairs that score higher are said to match.
+        best: What the threshold is the best for on the validation pairs: ``"accuracy"`` or ``"F1"``.
+        measures: Measures of ``ir_measures`` over the candidates of each source that has a match; none if empty.
+
+    Returns:
+        ``accuracy, precision, recall, F1, AUC, threshold``, and the measures by name.
+
+    Raises:
+        ValueError: If neither ``validation`` nor ``threshold`` is given, or both; if a score or label is missing; or if
+            only one label occurs.
+    """
+    labels, scores = _labels_and_scores(scored)
+    if (validation is None) == (threshold is None):
+        raise ValueError("give either validation pairs, on which the threshold is chosen, or a threshold")
+    if validation is not None:
+        threshold = best_threshold(*_labels_and_scores(validation), best)
+    values = {**classification(labels, scores, threshold), "AUC": auc(labels, scores), "threshold": float(threshold)}
+    if measures:
+        values |= _ranking(scored.assign(relevance=labels.astype(int)), measures)
+    return values
+
+
+def classification(labels: np.ndarray, scores: np.ndarray, threshold: float) -> dict[str, float]:
+    """Accuracy, precision, recall and F1 of calling a pair a match where its score is above a threshold.
+
+    Precision is 0 where nothing is called a match, as recall is where nothing matches.
+    """
+    called = scores > threshold
+    hits = float((called & labels).sum())
+    matches, positives = int(labels.sum()), int(called.sum())
+    return {
+        "accuracy": float((called == labels).mean()),
+        "precision": hits / max(1, positives),
+        "recall": hits / max(1, matches),
+        "F1": 2 * hits / max(1, positives + matches),
+    }
+
+
+def auc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The area under the ROC curve: how often a match scores higher than another pair, ties counting half."""
+    ranks = pd.Series(scores).rank().to_numpy()
+    matches = int(labels.sum())
+    others = len(labels) - matches
+    return float((ranks[labels].sum() - matches * (matches + 1) / 2) / (matches * others))
+
+
+def best_threshold(labels: np.ndarray, scores: np.ndarray, best: str = "accuracy") -> float:
+    """The threshold at which scored pairs have the best accuracy or F1; the lowest one of several.
+
+    It lies halfway between two scores, or beside all of them.
+
+    Raises:
+        ValueError: If ``best`` is neither.
+    """
+    if best not in ("accuracy", "F1"):
+        raise ValueError(f"best must be 'accuracy' or 'F1', got {best!r}")
+    order = np.argsort(scores, kind="stable")
+    scores, labels = scores[order], labels[order]
+    ends = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)  # the last of equal scores
+    below = np.concatenate([[0], ends + 1])  # pairs at or under each threshold, from none to all
+    matches_below = np.append(0, np.cumsum(labels))[below]
+    matches, count = labels.sum(), len(labels)
+    hits, called = matches - matches_below, count - below
+    right = hits + below - matches_below
+    value = right / count if best == "accuracy" else 2 * hits / np.maximum(1, called + matches)
+    place = below[int(value.argmax())]
+    if place == 0:
+        return float(np.nextafter(scores[0], -np.inf))
+    return float(scores[-1] if place == count else (scores[place - 1] + scores[place]) / 2)
+
+
+def paired_bootstrap(
+    first: pd.DataFrame,
+    second: pd.DataFrame,
+    validations: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+    *,
+    measure: str = "AUC",
+    samples: int = 1_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, float]:
+    """How much better one ranker is than another on the same pairs, with a paired bootstrap interval.
+
+    Args:
+        first: Pairs scored by one ranker.
+        second: The same pairs in the same order, scored by the other.
+        validations: Validation pairs of each, on which its threshold is chosen; ``"AUC"`` needs none.
+        measure: ``"AUC"``, ``"accuracy"``, ``"precision"``, ``"recall"`` or ``"F1"``.
+        samples: Samples of pairs, drawn with replacement.
+        confidence: Share of the samples' differences that lie in the interval.
+        seed: Of the samples.
+
+    Returns:
+        ``difference`` (second minus first), ``low`` and ``high``.
+
+    Raises:
+        ValueError: If the pairs are not the same, or thresholds are missing.
+    """
+    (labels, one), (labels_too, other) = _labels_and_scores(first), _labels_and_scores(second)
+    if len(labels) != len(labels_too) or (labels != labels_too).any():
+        raise ValueError("the two frames must hold the same pairs in the same order")
+    if measure != "AUC" and validations is None:
+        raise ValueError(f"{measure} needs the validation pairs of both rankers, on which thresholds are chosen")
+    thresholds = [0.0, 0.0] if validations is None else [best_threshold(*_labels_and_scores(v)) for v in validations]
+
+    def difference(rows: np.ndarray) -> float:
+        before, after = (
+            _value(measure, labels[rows], scores[rows], at) for scores, at in zip((one, other), thresholds, strict=True)
+        )
+        return after - before
+
+    random = np.random.default_rng(seed)
+    drawn = (random.integers(len(labels), size=len(labels)) for _ in range(samples))
+    found = [difference(rows) for rows in drawn if 0 < labels[rows].sum() < len(rows)]
+    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return {"difference": difference(np.arange(len(labels))), "low": float(low), "high": float(high)}
+
+
+def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1, skip: int = 0) -> pd.DataFrame:
+    """Adds to each source the candidates of others that an encoder takes for its matches.
+
+    Args:
+        encoder: A dual encoder.
+        pairs: As :func:`as_pairs` takes them; pairs that are there already are never added.
+        count: Candidates for each source that has a match.
+        skip: The nearest ones, which are left out: they may be matches that nobody labelled.
+
+    Returns:
+        The pairs, and new ones with label 0.
+    """
+    if count < 1 or skip < 0:
+        raise ValueError(f"count must be at least 1 and skip at least 0, got count={count}, skip={skip}")
+    pairs = as_pairs(pairs)
+    sources = pairs[pairs["label"] > 0].drop_duplicates("id_a")
+    candidates = pairs.drop_duplicates("id_b")
+    near = encoder.encode_queries(sources["text_a"]) @ encoder.encode_docs(candidates["text_b"]).T
+    known = pairs.groupby("id_a")["id_b"].agg(set)
+    added = []
+    for (_, source), similar in zip(sources.iterrows(), near, strict=True):
+        taken = known[source["id_a"]] | {source["id_a"]}
+        ids = candidates["id_b"].to_numpy()
+        order = [place for place in np.argsort(-similar, kind="stable") if ids[place] not in taken]
+        rows = candidates.iloc[order[skip : skip + count]][["id_b", "text_b"]]
+        added.append(rows.assign(id_a=source["id_a"], text_a=source["text_a"], label=0))
+    return pd.concat([pairs, *added], ignore_index=True)
+
+
+def fit_pairs(
+    ranker: DualEncoder,
+    pairs: pd.DataFrame,
+    validation: pd.DataFrame | None = None,
+    *,
+    output_dir: str | Path | None = None,
+    save_every: int | None = None,
+    resume: str | Path | None = None,
+    verbose: bool = True,
+    **settings: Any,  # noqa: ANN401
+) -> DualEncoder:
+    """Trains a dual encoder on pairs of documents.
+
+    Args:
+        ranker: The encoder; it is changed.
+        pairs: Training pairs, as :func:`as_pairs` takes them.
+        validation: Pairs to validate on: the weights that did best on them are kept.
+        output_dir: As in :func:`pyterrier_longdoc.training.fit`, as are ``save_every``, ``resume`` and ``verbose``.
+        save_every: See ``output_dir``.
+        resume: See ``output_dir``.
+        verbose: See ``output_dir``.
+        **settings: See :class:`~pyterrier_longdoc.training.pair_examples.PairSettings`; what is left out is as
+            ``ranker.fit_defaults`` says.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: If there is nothing to learn from, or a frame, a setting or the checkpoint is unfit.
+        TypeError: If there is no such setting.
+    """
+    from pyterrier_longdoc.training.fitting import train
+    from pyterrier_longdoc.training.pair_examples import PairExamples, PairSettings
+
+    ranking = ("loss", "negatives", "measure")
+    defaults = {name: value for name, value in ranker.fit_defaults.items() if name not in ranking}
+    chosen = PairSettings.of(**{**defaults, **settings})
+    task = PairExamples.of(ranker, as_pairs(pairs), chosen)
+    measured = None if validation is None else PairValidation(ranker, validation, chosen.measures)
+    return train(ranker, task, measured, output_dir=output_dir, save_every=save_every, resume=resume, verbose=verbose)
+
+
+class PairValidation:
+    """Measures over pairs while a ranker is trained; accuracy and F1 at their best threshold there.
+
+    Args:
+        ranker: The ranker.
+        pairs: As :func:`as_pairs` takes them.
+        measures: ``"AUC"``, ``"accuracy"`` and ``"F1"``, the deciding one first.
+
+    Raises:
+        ValueError: If only one label occurs.
+    """
+
+    def __init__(self, ranker: DualEncoder, pairs: pd.DataFrame, measures: Sequence[str]) -> None:
+        self._ranker, self._pairs, self._measures = ranker, as_pairs(pairs), measures
+        _labels_and_scores(self._pairs.assign(score=0.0))
+
+    def fingerprint(self) -> str:
+        """A hash of the pairs."""
+        hashes = pd.util.hash_pandas_object(self._pairs[list(COLUMNS)], index=False).to_numpy()
+        return blake2b(hashes.data, digest_size=8).hexdigest()
+
+    def __call__(self) -> dict[str, float]:
+        """Name and value of each measure with the weights as they are now."""
+        labels, scores = _labels_and_scores(score_pairs(self._ranker, self._pairs))
+        return {
+            name: _value(name, labels, scores, 0.0 if name == "AUC" else best_threshold(labels, scores, name))
+            for name in self._measures
+        }
+
+
+def _ranking(scored: pd.DataFrame, measures: Sequence[Any]) -> dict[str, float]:
+    """Mean of ranking measures over the sources that have a match."""
+    table = scored.rename(columns={"id_a": "query_id", "id_b": "doc_id"}).astype({"query_id": str, "doc_id": str})
+    table = table[table.groupby("query_id")["relevance"].transform("max") > 0]
+    parsed = [ir_measures.parse_measure(str(measure)) for measure in measures]
+    found = ir_measures.calc_aggregate(parsed, table, table)
+    return {str(measure): float(found[measure]) for measure in parsed}
+
+
+def _value(measure: str, labels: np.ndarray, scores: np.ndarray, threshold: float) -> float:
+    if measure == "AUC":
+        return auc(labels, scores)
+    values = classification(labels, scores, threshold)
+    if measure not in values:
+        raise ValueError(f"measure must be one of {', '.join(map(repr, ['AUC', *values]))}, got {measure!r}")
+    return values[measure]
+
+
+def _labels_and_scores(scored: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    for column in ("label", "score"):
+        if column not in scored:
+            raise ValueError(f"scored pairs need a column {column!r}; found {list(scored.columns)}")
+        if not np.isfinite(scored[column].to_numpy(np.float64)).all():
+            raise ValueError(f"column {column!r} of the pairs must hold a finite number in every row")
+    labels = scored["label"].to_numpy() > 0
+    if not 0 < labels.sum() < len(labels):
+        raise ValueError(f"{int(labels.sum())} of {len(labels)} pairs match (label > 0); both kinds are needed")
+    return labels, scored["score"].to_numpy(np.float64)
+
+
+def _texts(documents: pd.DataFrame | Mapping[str, str] | None, text_field: str) -> pd.Series | None:
+    if documents is None:
+        return None
+    if not isinstance(documents, pd.DataFrame):
+        return pd.Series(dict(documents), dtype=object)
+    for column in ("docno", text_field):
+        if column not in documents:
+            raise ValueError(f"documents need a column {column!r}; found {list(documents.columns)}")
+    return documents.drop_duplicates("docno").set_index("docno")[text_field]
+
+
+def _text_id(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
