@@ -58,7 +58,7 @@ def save(ranker: ReRanker, path: str | Path, more: Mapping[str, str] | None = No
 
 def load(name_or_path: str | Path, expected: type[ReRanker], options: dict[str, Any]) -> ReRanker:
     """Loads a ranker; see :meth:`ReRanker.from_pretrained`."""
-    directory = _local(str(name_or_path))
+    directory = local_directory(str(name_or_path))
     config, ranker_class = _read_config(directory)
     if not issubclass(ranker_class, expected):
         raise ValueError(f"{name_or_path} holds a {config['ranker']}; load it with {config['ranker']}.from_pretrained")
@@ -111,7 +111,12 @@ def write_directory(path: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _local(name_or_path: str) -> Path:
+def local_directory(name_or_path: str) -> Path:
+    """A directory, or where a model of the hub was downloaded to.
+
+    Raises:
+        ValueError: If it is neither.
+    """
     if Path(name_or_path).is_dir():
         return Path(name_or_path)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name_or_path) or Path(name_or_path).parent.exists():

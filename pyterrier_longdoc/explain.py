@@ -20,8 +20,16 @@ from pyterrier_longdoc.highlight import Card, Scale, TextWindow, block, note, pa
 from pyterrier_longdoc.text.tokens import character_spans
 
 if TYPE_CHECKING:
+    from pyterrier_longdoc.comparison import Comparison
     from pyterrier_longdoc.reranker import ReRanker
 
+#: What documents are compared by: as wholes, by sections, by chunks (or passages, blocks, regions ...).
+LEVELS = ("document", "section", "chunk")
+#: Columns of a frame of compared parts.
+LEVEL_COLUMNS = [
+    "level", "part_a", "part_b", "similarity", "kind",
+    *(f"{name}_{side}" for side in "ab" for name in ("heading", "tokens", "spans", "text")),
+]
 #: Between the stretches of a window that is not contiguous.
 _GAP = " \N{HORIZONTAL ELLIPSIS} "
 
@@ -61,10 +69,15 @@ def explain(ranker: ReRanker, res: pd.DataFrame) -> Explanation:
     texts = res[ranker.text_field].astype(object).where(res[ranker.text_field].notna(), "").tolist()
     windows, read = _windows(ranker, res, texts) if len(res) else ([], [])
     kept = [name for name in ("qid", "query", "docno", "score", "rank") if name in res]
+    comparisons: list[Comparison] = []
+    if hasattr(ranker, "parts"):
+        from pyterrier_longdoc.comparison import compare_results
+
+        comparisons = compare_results(ranker, res)
     return Explanation(
         res[kept].reset_index(drop=True), texts, windows, read, ranker=repr(ranker),
         meaning=getattr(ranker, "weight_meaning", "the window's part in the score"),
-        signed=getattr(ranker, "weight_signed", True),
+        signed=getattr(ranker, "weight_signed", True), comparisons=comparisons,
     )
 
 
@@ -81,8 +94,10 @@ class Explanation:
         ranker: Name of the ranker.
         meaning: What its weights mean.
         signed: Whether a weight under zero speaks against a document; if not, only differences mean something.
+        comparisons: The query and document of each row compared at three levels, by rankers that can.
 
     Attributes:
+        comparisons: The same; empty for rankers that compare no parts of queries.
         frame: One row a window, in the order of the results and of the model: qid, query, docno, window (its number
             in the model's order, from 0), kind, weight, tokens and spans (lists of first and past-last token and
             character of each stretch), text (gaps as an ellipsis), and score and rank where the results have them.
@@ -98,9 +113,11 @@ class Explanation:
         ranker: str,
         meaning: str,
         signed: bool,
+        comparisons: Sequence[Comparison] = (),
     ) -> None:
         self._results, self._texts, self._windows, self._read = results, texts, windows, read
         self._ranker, self._meaning, self._signed = ranker, meaning, signed
+        self.comparisons = list(comparisons)
         self.frame = self._as_frame()
 
     def _as_frame(self) -> pd.DataFrame:
@@ -121,6 +138,30 @@ class Explanation:
         rest = [name for name in ("score", "rank") if name in self._results]
         of_row = self._results.iloc[rows].reset_index(drop=True)
         return pd.concat([of_row[["qid", "query", "docno"]], pd.DataFrame(columns), of_row[rest]], axis=1)
+
+    @property
+    def levels(self) -> pd.DataFrame:
+        """Queries and documents compared at three levels: one row for each two parts.
+
+        Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.comparison.Comparison.frame>`.
+        For rankers that compare no parts of queries, a query is one part, and the similarity of a window its weight.
+        """
+        ids = self._results[["qid", "docno"]]
+        if self.comparisons:
+            tables = [each.frame for each in self.comparisons]
+            rows = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+            return pd.concat([ids.iloc[rows].reset_index(drop=True), pd.concat(tables, ignore_index=True)], axis=1)
+        windows = self.frame.rename(columns={"weight": "similarity", "query": "text_a", "text": "text_b"})
+        windows = windows.rename(columns={"tokens": "tokens_b", "spans": "spans_b"})
+        kind_and_number = windows["kind"].astype(str) + " " + windows["window"].astype(str)
+        windows = windows.assign(level="chunk", part_a=windows["qid"], part_b=windows["docno"] + " " + kind_and_number)
+        if "score" in self._results:
+            wholes = self._results.assign(
+                level="document", kind="document", similarity=self._results["score"], part_a=ids["qid"],
+                part_b=ids["docno"], text_a=self._results["query"], text_b=list(self._texts),
+            )
+            windows = pd.concat([wholes, windows], ignore_index=True)
+        return windows.reindex(columns=["qid", "docno", *LEVEL_COLUMNS])
 
     def html(
         self, title: str | None = None, *, queries: int | None = 3, documents: int | None = 5, windows: int = 5
@@ -207,12 +248,23 @@ def _windows(
 
 def _located(windows: Sequence[WeightedWindow], spans: np.ndarray) -> Iterator[TextWindow]:
     for number, window in enumerate(windows):
-        positions = np.unique(np.asarray(window.positions, np.int64))
-        positions = positions[positions >= 0]
-        if len(positions):
-            runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
-            yield TextWindow(
-                number, window.kind, float(window.weight),
-                [(int(run[0]), int(run[-1]) + 1) for run in runs],
-                [(int(spans[run, 0].min()), int(spans[run, 1].max())) for run in runs],
-            )
+        tokens, characters = stretches_of(window.positions, spans)
+        if tokens:
+            yield TextWindow(number, window.kind, float(window.weight), tokens, characters)
+
+
+def stretches_of(positions: np.ndarray, spans: np.ndarray) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The stretches that token positions make.
+
+    Args:
+        positions: Positions of tokens in a document, in any order; negative ones are padding.
+        spans: First and past-last character of each token of the document, ``[tokens, 2]``.
+
+    Returns:
+        First and past-last token of each stretch, and first and past-last character.
+    """
+    positions = np.unique(np.asarray(positions, np.int64))
+    positions = positions[positions >= 0]
+    runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1) if len(positions) else []
+    tokens = [(int(run[0]), int(run[-1]) + 1) for run in runs]
+    return tokens, [(int(spans[run, 0].min()), int(spans[run, 1].max())) for run in runs]

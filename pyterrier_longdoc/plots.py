@@ -6,7 +6,8 @@ figures, in :mod:`pyterrier_longdoc.analysis`, do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,9 @@ from pyterrier_longdoc.analysis import length_bias, region_positions, share_afte
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
+    from pyterrier_longdoc.comparison import Comparison
     from pyterrier_longdoc.explain import Explanation
     from pyterrier_longdoc.tkl import TKL
 
@@ -122,6 +125,49 @@ def plot_length_bias(
     return ax
 
 
+def plot_comparison(
+    comparison: Comparison, levels: Sequence[str] = ("document", "section", "chunk", "attention")
+) -> Figure:
+    """Draws Figure 4 of the CoLDE paper: heat maps of how alike documents, sections and chunks are.
+
+    Args:
+        comparison: The documents.
+        levels: The maps, from left to right; ``"attention"``, how much chunks look at each other, is left out for
+            rankers that have none.
+
+    Raises:
+        ValueError: If there is no such level.
+    """
+    shown = [level for level in levels if level != "attention" or comparison.attention is not None]
+    tables = [comparison.attention if level == "attention" else comparison.matrix(level) for level in shown]
+    _pyplot()
+    from matplotlib.figure import Figure
+
+    sizes = [max(2.2, min(7.0, 0.9 + 0.42 * len(table))) for table in tables]
+    figure = Figure(figsize=(sum(sizes) + 1.1 * len(sizes), max(sizes) + 0.7), layout="constrained")
+    axes = figure.subplots(1, len(shown), width_ratios=sizes, squeeze=False)[0]
+    for ax, level, table in zip(axes, shown, tables, strict=True):
+        _heat_map(ax, table, level)
+    return figure
+
+
+def _heat_map(ax: Axes, table: pd.DataFrame, level: str) -> None:
+    values = table.to_numpy()
+    image = ax.imshow(values, cmap="Oranges")
+    places = range(len(table))
+    labels = [_snippet(label, 24) for label in table.index]
+    ax.set_xticks(places, labels, rotation=90, fontsize="small")
+    ax.set_yticks(places, labels, fontsize="small")
+    ax.set_title("attention of chunks" if level == "attention" else f"{level}s", fontsize="medium")
+    middle = (values.min() + values.max()) / 2
+    if len(table) <= 12:
+        for row, column in np.ndindex(values.shape):
+            colour = "white" if values[row, column] > middle else "black"
+            text = f"{values[row, column]:.2f}"
+            ax.text(column, row, text, ha="center", va="center", fontsize="x-small", color=colour)
+    ax.figure.colorbar(image, ax=ax, shrink=0.6)
+
+
 def _ordinal(number: int) -> str:
     return _ORDINALS[number] if number < len(_ORDINALS) else f"{number + 1}th"
 
@@ -137,12 +183,16 @@ def _colours(count: int, grey_first: bool = False) -> list:
     return ["#333333", *chosen[: count - 1]] if grey_first else chosen
 
 
-def _axes(width: float, height: float) -> Axes:
+def _pyplot() -> ModuleType:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install matplotlib") from error
-    ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
+    return plt
+
+
+def _axes(width: float, height: float) -> Axes:
+    ax = _pyplot().subplots(figsize=(width, height), layout="constrained")[1]
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

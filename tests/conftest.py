@@ -54,7 +54,30 @@ RANKERS = {
     "TKL-encoder": lambda tiny, **options: longdoc.TKL(tiny.encoder, heads=4, corpus=tiny.corpus, **options),
     "TK": lambda tiny, **options: longdoc.TK(tiny.words, heads=4, **options),
     "KNRM": lambda tiny, **options: longdoc.KNRM(tiny.words, **options),
+    "SMITH": lambda tiny, **options: longdoc.SMITH(
+        tiny.encoder, heads=4, layers=2, feedforward=32, block_length=20, max_blocks=50, **options
+    ),
+    "CoLDE": lambda tiny, **options: longdoc.CoLDE(tiny.encoder, chunk_tokens=60, hidden=12, dims=16, **options),
+    "MatchBERT": lambda tiny, seed=0, **options: shake(
+        longdoc.MatchBERT(tiny.encoder, **{"pooling": "cls", "max_tokens": None, **options}), seed, scale=0.01 * seed
+    ),
+    "HAN": lambda tiny, **options: longdoc.HAN(tiny.words, hidden=6, **options),
+    "SMASH": lambda tiny, **options: longdoc.SMASH(tiny.words, hidden=4, **options),
     "ConvKNRM": lambda tiny, **options: longdoc.ConvKNRM(tiny.words, filters=8, **options),
+    "FirstP": lambda tiny, **options: longdoc.FirstP(tiny.encoder, **options),
+    "MaxP": lambda tiny, **options: longdoc.MaxP(tiny.encoder, passage_tokens=60, overlap=10, **options),
+    "SumP": lambda tiny, **options: longdoc.SumP(tiny.encoder, passage_tokens=200, **options),
+    "AvgP": lambda tiny, **options: longdoc.AvgP(tiny.encoder, unit="sentence", passage_tokens=80, **options),
+    "KMaxP": lambda tiny, **options: longdoc.KMaxP(tiny.encoder, passage_tokens=100, k=2, **options),
+    "Socialformer": lambda tiny, **options: longdoc.Socialformer(
+        tiny.encoder, corpus=tiny.corpus, passage_tokens=60, n_circles=4, max_nodes=40, **options
+    ),
+    "PARADE": lambda tiny, **options: longdoc.PARADE(tiny.encoder, passage_tokens=90, overlap=20, **options),
+    "IDCM": lambda tiny, **options: longdoc.IDCM(tiny.encoder, max_passages=40, summed=40, **options),
+    "Longformer": lambda tiny, **options: longdoc.Longformer(tiny.encoder, attention_window=32, **options),
+    "QDSTransformer": lambda tiny, **options: longdoc.QDSTransformer(tiny.encoder, attention_window=32, **options),
+    "BigBird": lambda tiny, **options: longdoc.BigBird(tiny.encoder, block_size=8, num_random_blocks=2, **options),
+    "LongCE": lambda tiny, **options: longdoc.LongCE(tiny.encoder, **options),
 }
 
 
@@ -105,7 +128,7 @@ def _save_bert(path: Path, vectors: longdoc.Vectors) -> Path:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(pieces), hidden_size=DIMS, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
-        max_position_embeddings=160, initializer_range=0.4,
+        max_position_embeddings=4_096, initializer_range=0.4,
     )
     BertModel(config).save_pretrained(path)
     return path

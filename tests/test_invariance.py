@@ -78,7 +78,10 @@ def test_the_last_sentence_counts(ranker, length):
     generator = np.random.default_rng(length)
     head = " ".join(["w199 w198"] * (length // 2))
     rows = [("1", "w1 w2 w3", f"d{n}", f"{head} w{n} {words(generator, n)}") for n in range(1, 9)]
-    scores = ranker(as_frame(*rows))["score"]
+    frame = as_frame(*rows)
+    scores = ranker(frame)["score"]
+    if getattr(ranker.model.config, "aggregation", None) in ("max", "kmax"):  # the tail need not be among the best
+        scores = ranker.explain(frame).frame.groupby("docno")["weight"].last()
     assert scores.nunique() >= 4
     assert scores.std() > 1e-4
 

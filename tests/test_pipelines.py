@@ -103,8 +103,9 @@ def test_cached_scores_are_fresh_scores(make_ranker, first_stage, topics, tmp_pa
     fresh, missed = (first_stage >> ranker)(topics), pipeline(topics)
     monkeypatch.setattr(type(ranker), "score_pairs", None)  # a hit asks for no score
     for out in (missed, pipeline(topics)):
-        assert list(out["score"]) == list(fresh["score"])
+        assert_close(out["score"], fresh["score"])  # the cache asks for them in another order, so in other batches
         assert list(out["rank"]) == list(fresh["rank"])
+        assert list(out["score"]) == list(missed["score"])
 
 
 @pytest.mark.filterwarnings("ignore:.parallel")
@@ -112,7 +113,7 @@ def test_two_processes(ranker, first_stage, topics):
     pytest.importorskip("joblib")
     out = (first_stage >> ranker.parallel(2))(topics)
     expected = (first_stage >> ranker)(topics)
-    pd.testing.assert_frame_equal(out[expected.columns], expected)
+    pd.testing.assert_frame_equal(out[expected.columns], expected, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.parallel")

@@ -1,0 +1,99 @@
+"""An encoder's layers one by one, over all sequences of some documents, with a word in between.
+
+Most models run an encoder from its first layer to its last over one batch, then take the next batch. Where sequences
+are to hear of each other between two layers, all of them have to be through the one before any goes through the other.
+So the hidden states of all tokens are kept in one table without padding, and each layer is a pass over that table in
+batches under a token budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.masking_utils import create_bidirectional_mask
+
+from pyterrier_longdoc.pooling import Budget, Pool
+from pyterrier_longdoc.text.template import Sequences
+
+#: Sequences share a batch if their lengths round up to the same multiple of this: passes are so large that a few more
+#: of them cost less than padding.
+_STEP = 8
+#: Model types whose layers need hidden states and a mask, and nothing else.
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie", "data2vec-text", "roc_bert")
+
+
+def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+    """The layers of an encoder of BERT's kind: embeddings, and layers that need hidden states and a mask only.
+
+    Raises:
+        ValueError: If it is of another kind.
+    """
+    if encoder.config.model_type not in KINDS:
+        raise ValueError(
+            f"{type(encoder).__name__} cannot be run layer by layer; choose an encoder of BERT's kind: "
+            f"model_type {', '.join(KINDS)}"
+        )
+    return encoder.encoder.layer
+
+
+def embed(encoder: PreTrainedModel, ids: Tensor, types: Tensor) -> Tensor:
+    """What goes into the first layer, ``[b, tokens, d]``, from token and type ids ``[b, tokens]``."""
+    if getattr(encoder.config, "type_vocab_size", 2) < 2:  # RoBERTa's kind knows one type
+        types = torch.zeros_like(types)
+    hidden = encoder.embeddings(input_ids=ids, token_type_ids=types)
+    return encoder.embeddings_project(hidden) if hasattr(encoder, "embeddings_project") else hidden
+
+
+def encode_in_lockstep(
+    encoder: PreTrainedModel, sequences: Sequences, budget: Budget, between: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Runs sequences through an encoder layer by layer; gradients flow.
+
+    Args:
+        encoder: An encoder of BERT's kind.
+        sequences: The longest first: so batches are stretches of the table, and those without padding views of it.
+        budget: Tokens of one pass, padding included.
+        between: Called after every layer with the hidden states of all tokens; returns what the next one reads.
+
+    Returns:
+        Hidden states of all tokens, ``[sum of lengths, d]``, in the order of ``sequences.ids.values``.
+    """
+    hidden = torch.cat(list(_embedded(encoder, sequences, budget)))
+    for layer in layers_of(encoder):
+        hidden = between(torch.cat(list(_passed(encoder, layer, hidden, sequences, budget))))
+    return hidden
+
+
+def _embedded(encoder: PreTrainedModel, sequences: Sequences, budget: Budget) -> Iterator[Tensor]:
+    def compute(batch: np.ndarray) -> Tensor:
+        ids, types, mask = (torch.from_numpy(table).to(encoder.device) for table in sequences.table(batch))
+        hidden = embed(encoder, ids, types)
+        return hidden.flatten(0, 1) if mask.all() else hidden[mask]
+
+    yield from _outputs(sequences, budget, compute)
+
+
+def _passed(
+    encoder: PreTrainedModel, layer: nn.Module, hidden: Tensor, sequences: Sequences, budget: Budget
+) -> Iterator[Tensor]:
+    def compute(batch: np.ndarray) -> Tensor:
+        index, mask = sequences.ids.flat_index(batch)
+        if mask.all():
+            first = int(index[0, 0])
+            inputs = hidden[first : first + index.size].view(*index.shape, -1)
+            return layer(inputs).flatten(0, 1)
+        place, real = torch.from_numpy(index).to(hidden.device), torch.from_numpy(mask).to(hidden.device)
+        inputs = hidden[place]
+        attended = create_bidirectional_mask(config=encoder.config, inputs_embeds=inputs, attention_mask=real)
+        return layer(inputs, attended)[real]
+
+    yield from _outputs(sequences, budget, compute)
+
+
+def _outputs(sequences: Sequences, budget: Budget, compute: Callable[[np.ndarray], Tensor]) -> Iterator[Tensor]:
+    pool = Pool(sequences.lengths, budget, kinds=-(-sequences.lengths // _STEP))
+    yield from (output for _, output in pool.run(compute))

@@ -1,0 +1,397 @@
+"""Socialformer: passages and friend circles that hear of each other after every layer (Zhou et al., WWW 2022).
+
+A document is read as passages and as circles of tokens that a social graph connects, each framed with the query. All
+groups pass an encoder's layer on their own (intra-circle); then the central states of a document's groups, one each,
+pass one small Transformer layer together and are mixed back (inter-circle); then comes the next layer. At the end the
+central states are pooled, aggregated and scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from pyterrier_longdoc.models.centrality import Centrality
+from pyterrier_longdoc.models.encoder import build_encoder, check_room
+from pyterrier_longdoc.models.lockstep import encode_in_lockstep, layers_of
+from pyterrier_longdoc.models.parade import AGGREGATIONS
+from pyterrier_longdoc.models.passages import new_head
+from pyterrier_longdoc.models.social_groups import Groups, GroupSettings, SocialGroups
+from pyterrier_longdoc.pooling import Budget, Pool, pooled
+from pyterrier_longdoc.text.template import Sequences, Template
+from pyterrier_longdoc.windows import Ragged
+
+_AGGREGATIONS = ("max", "mean", "attention", "transformer")
+_CENTRALITIES = ("attention", "cosine", "custom")
+#: Hidden states in memory at once, as a multiple of the tokens of one pass.
+_TABLE_FACTOR = 8
+#: First parts of names in the published code -> here.
+_REFERENCE_NAMES = {
+    "embeddings.": "encoder.embeddings.", "layer.": "encoder.encoder.layer.", "pooler.dense.": "pooler.",
+    "passage_transformer.": "exchange.", "mlp.": "mix.", "score.": "head.1.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocialformerConfig(GroupSettings):
+    """Settings of Socialformer; the defaults are the paper's. Those of graphs are in :class:`GroupSettings`.
+
+    Attributes:
+        encoder: Settings of the encoder; see :func:`~pyterrier_longdoc.models.encoder.encoder_settings`.
+        template: How its tokenizer frames a query and a group; ``None`` for a model that is only given groups.
+        centrality: Dynamic centrality by ``"attention"`` of a frozen copy of the encoder, by ``"cosine"`` alone, which
+            costs next to nothing, or by a function of the user's own (``"custom"``).
+        exchange: Whether groups hear of each other; without, this is PARADE over passages and circles.
+        exchange_heads: Attention heads of the inter-circle layer.
+        exchange_hidden: Width of its hidden layer.
+        central: Which state stands for a circle: ``"cls"``, or ``"node"`` for its central token (as the paper's text).
+        aggregation: ``"max"``, ``"mean"``, ``"attention"`` or ``"transformer"``.
+
+    Raises:
+        ValueError: If a setting is out of range.
+    """
+
+    encoder: Mapping[str, Any]
+    template: Template | None
+    centrality: str = "attention"
+    exchange: bool = True
+    exchange_heads: int = 4
+    exchange_hidden: int = 512
+    central: str = "cls"
+    aggregation: str = "max"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choices = {"centrality": _CENTRALITIES, "central": ("cls", "node"), "aggregation": _AGGREGATIONS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
+        if self.exchange and self.encoder["hidden_size"] % self.exchange_heads:
+            raise ValueError(
+                f"exchange_heads={self.exchange_heads} does not divide the encoder's {self.encoder['hidden_size']} "
+                "dimensions"
+            )
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the encoder knows."""
+        return self.encoder["vocab_size"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> SocialformerConfig:
+        """Settings that :meth:`to_dict` wrote."""
+        template = settings["template"] and Template.from_dict(settings["template"])
+        return cls(**{**settings, "patterns": tuple(settings["patterns"]), "template": template})
+
+
+class SocialformerModel(nn.Module):
+    """Two-stage information transmission over passages and circles.
+
+    Args:
+        config: The settings.
+        encoder: A loaded encoder of these settings; a random one is built if ``None``.
+        centrality: The function of ``centrality="custom"``: maps token ids of a query and a document to weights.
+
+    Raises:
+        ValueError: If the encoder is not of BERT's kind, or exchange heads do not divide its dimensions.
+    """
+
+    config_class = SocialformerConfig
+
+    def __init__(
+        self,
+        config: SocialformerConfig,
+        encoder: PreTrainedModel | None = None,
+        centrality: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = build_encoder(config.encoder, "pooled") if encoder is None else encoder
+        layers_of(self.encoder)
+        settings = self.encoder.config
+        dims, pooler = settings.hidden_size, getattr(self.encoder, "pooler", None)
+        self.pooler = nn.Linear(dims, dims)
+        if pooler is not None and hasattr(pooler, "dense"):
+            self.pooler.load_state_dict(pooler.dense.state_dict())
+        self.encoder.pooler = None
+        if config.exchange:
+            self.exchange = nn.TransformerEncoderLayer(
+                dims, config.exchange_heads, config.exchange_hidden, dropout=0.1, batch_first=True
+            )
+            self.mix = nn.Linear(2 * dims, dims)
+            _start_from_own_state(self.mix)
+        self.aggregation = AGGREGATIONS[config.aggregation](settings, None)
+        self.head = new_head(settings)
+        if config.centrality != "custom":
+            centrality = self._own_centrality()
+        self.social = SocialGroups(config, settings.vocab_size, centrality)
+
+    @classmethod
+    def from_reference(
+        cls,
+        state_dict: Mapping[str, Tensor],
+        bert_config: PretrainedConfig | Mapping[str, Any],
+        *,
+        template: Template | None = None,
+        **settings: Any,  # noqa: ANN401
+    ) -> SocialformerModel:
+        """Loads the parameters of the published code (smallporridge/Socialformer, ``model/model.py``).
+
+        Args:
+            state_dict: Its ``state_dict()``.
+            bert_config: Configuration of its BERT.
+            template: How to frame token ids; not needed for :meth:`score_groups`.
+            **settings: Of :class:`SocialformerConfig`.
+
+        Raises:
+            ValueError: If parameters are missing or left over.
+        """
+        encoder = bert_config if isinstance(bert_config, Mapping) else bert_config.to_dict()
+        config = cls.config_class(encoder={"model_type": "bert", **encoder}, template=template, **settings)
+        model = cls(config)
+        state = {}
+        for name, value in state_dict.items():
+            start = next((each for each in _REFERENCE_NAMES if name.startswith(each)), "")
+            state[_REFERENCE_NAMES.get(start, "") + name.removeprefix(start)] = torch.as_tensor(value)
+        if not config.exchange:
+            state = {name: value for name, value in state.items() if not name.startswith(("exchange.", "mix."))}
+        state.pop("encoder.embeddings.position_ids", None)
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        missing = [name for name in missing if not name.startswith(("social.", "aggregation."))]
+        if missing or unexpected:
+            raise ValueError(f"not a Socialformer: parameters missing {missing[:5]}, left over {unexpected[:5]}")
+        return model.eval()
+
+    def _own_centrality(self) -> Centrality | None:
+        config = self.config
+        if "dynamic_centrality" not in config.patterns or not config.n_circles or config.template is None:
+            return None
+        return Centrality(self.encoder, config.template.pair, attention=config.centrality == "attention")
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.encoder.device
+
+    def set_document_frequency(self, frequency: np.ndarray, count: int) -> None:
+        """Sets the IDF of static centrality, ln(1 + N / df), from a collection; it is saved with the model.
+
+        Args:
+            frequency: In how many documents each term of the vocabulary occurs, ``[vocabulary]``; 0 counts as 1.
+            count: Documents of the collection, N.
+
+        Raises:
+            ValueError: If there are not as many frequencies as terms, or one is not in 0..N.
+        """
+        frequency = np.asarray(frequency)
+        if frequency.shape != tuple(self.social.idf.shape):
+            raise ValueError(f"{len(self.social.idf)} terms need as many frequencies, got the shape {frequency.shape}")
+        if ((frequency < 0) | (frequency > count)).any():
+            raise ValueError(f"document frequencies must be between 0 and the number of documents, {count}")
+        self.social.idf.copy_(torch.from_numpy(np.log1p(count / np.maximum(frequency, 1)).astype(np.float32)))
+
+    @property
+    def has_idf(self) -> bool:
+        """Whether document frequencies were ever set; without, all terms have an IDF of 1."""
+        return bool((self.social.idf != 1).any())
+
+    def representation_parameters(self) -> list[nn.Parameter]:
+        """Parameters that are trained at the lower rate: the encoder's."""
+        return list(self.encoder.parameters())
+
+    def forward(self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget | None = None) -> Tensor:
+        """Scores pairs of queries and documents given as token ids.
+
+        Args:
+            queries: Token ids of each query.
+            documents: Token ids of each document.
+            pairs: Query and document number of each pair, ``[p, 2]``.
+            budget: Tokens of one pass; the device's default if ``None``.
+
+        Returns:
+            float32 ``[p]``.
+
+        Raises:
+            ValueError: If a query and a group do not fit into the encoder's positions.
+        """
+        if self.config.template is None:
+            raise ValueError("the model has no template to frame token ids with; use score_groups, or give it one")
+        budget = budget or Budget.for_device(self.device.type)
+        if not len(pairs):
+            return torch.zeros(0, device=self.device)
+        groups = self.social(queries, documents, pairs)
+        sizes = np.add.reduceat(groups.positions.lengths, groups.offsets[:-1]) + groups.counts * (
+            queries.lengths[pairs[:, 0]] + self.config.template.pair.extra
+        )
+
+        def compute(batch: np.ndarray) -> Tensor:
+            some = groups.take(batch)
+            return self.aggregate(self._read(queries, documents, pairs[batch], some, budget), some.counts)
+
+        return pooled(sizes, budget.times(_TABLE_FACTOR), compute)
+
+    def explain(
+        self, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget
+    ) -> Iterator[tuple[Groups, np.ndarray]]:
+        """The groups of each pair, and what each adds to the score; arguments as in :meth:`forward`.
+
+        That is gradient times state. With ``"max"``, a group gets the parts of the score where it won the maximum; with
+        that and with ``"mean"`` all add up to the score less the head's bias.
+
+        Yields:
+            The groups of a pair, and their weights ``[groups]``.
+        """
+        for pair in pairs:
+            groups = self.social(queries, documents, pair[None])
+            vectors = self._read(queries, documents, pair[None], groups, budget)
+            with torch.inference_mode(False), torch.enable_grad():
+                vectors = vectors.detach().clone().requires_grad_()
+                (gradient,) = torch.autograd.grad(self.aggregate(vectors, groups.counts).sum(), vectors)
+            yield groups, (gradient * vectors).sum(1).detach().double().cpu().numpy()
+
+    def score_groups(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        group_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Scores documents whose groups are framed already.
+
+        Args:
+            input_ids: ``[docs, groups, len]``.
+            attention_mask: Real tokens, ``[docs, groups, len]``, padding behind them.
+            token_type_ids: ``[docs, groups, len]``; zeros if ``None``.
+            group_mask: Real groups, ``[docs, groups]``; all if ``None``. The others are not computed. A document
+                without any gets the score of a document whose features are all zero.
+
+        Returns:
+            float32 ``[docs]``.
+
+        Raises:
+            ValueError: If a real group has no tokens or padding in between, or ``central="node"``: nobody says where
+                circles begin.
+        """
+        if self.config.central != "cls":
+            raise ValueError("score_groups reads the first token of each group; the model has central='node'")
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        if group_mask is None:
+            group_mask = torch.ones(input_ids.shape[:2])
+        ids, mask, types, real = (
+            tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), token_type_ids, group_mask.bool())
+        )
+        counts = real.sum(axis=1)
+        ids, mask, types = ids[real], mask[real], types[real]
+        if (mask[:, 1:] & ~mask[:, :-1]).any() or not mask.any(axis=1).all():
+            raise ValueError("each real group needs tokens, those that are real first, padding behind them")
+        order = np.argsort(-mask.sum(axis=1), kind="stable")
+        sequences = Sequences(
+            Ragged.from_lists([row[kept] for row, kept in zip(ids[order], mask[order], strict=True)]),
+            types[order][mask[order]].astype(np.int32), np.zeros((len(order), 2), np.int64), pad=0,
+        )
+        central = np.zeros(len(order), np.int64)
+        vectors = self._transmit(sequences, central, order, counts, Budget.for_device(self.device.type))
+        return self.aggregate(vectors, counts)
+
+    def _read(
+        self, queries: Ragged, documents: Ragged, pairs: np.ndarray, groups: Groups, budget: Budget
+    ) -> Tensor:
+        """Pooled central states of the groups of some pairs, float32 ``[groups, d]``."""
+        positions, template = groups.positions, self.config.template
+        query, document = pairs[groups.pair].T
+        order = np.argsort(-(positions.lengths + queries.lengths[query]), kind="stable")
+        place = np.repeat(documents.offsets[:-1][document], positions.lengths) + positions.values
+        texts = Ragged(documents.values[place], positions.offsets).take(order)
+        widest = int(positions.lengths.max(initial=0))
+        longest = int(queries.lengths[query].max())
+        check_room(self.encoder, template.pair, longest, widest, "passage_tokens and max_nodes")
+        sequences = Sequences.framed(template.pair, [queries.take(query[order]), texts], template.pad)
+        centres = groups.is_circle[order] & (self.config.central == "node")
+        central = np.where(centres, sequences.starts[:, 1], 0)
+        return self._transmit(sequences, central, order, groups.counts, budget)
+
+    def _transmit(
+        self, sequences: Sequences, central: np.ndarray, order: np.ndarray, counts: np.ndarray, budget: Budget
+    ) -> Tensor:
+        """Runs sequences, sorted by length, through all layers, with an exchange after each.
+
+        Args:
+            sequences: The groups as the encoder reads them, the longest first.
+            central: Place of the central token in each sequence.
+            order: Number of the group that each sequence is, documents one behind the other.
+            counts: Groups of each document.
+            budget: Tokens of one pass.
+
+        Returns:
+            Pooled central states, float32 ``[groups, d]``, documents one behind the other.
+        """
+        if not len(sequences):
+            return torch.zeros(0, self.pooler.out_features, device=self.device)
+        rows = np.empty(len(order), np.int64)
+        rows[order] = sequences.ids.offsets[:-1] + central
+        rows = torch.from_numpy(rows).to(self.device)
+
+        def between(hidden: Tensor) -> Tensor:
+            if not self.config.exchange:
+                return hidden
+            return hidden.index_copy_(0, rows, self._exchanged(hidden[rows], counts, budget).to(hidden.dtype))
+
+        hidden = encode_in_lockstep(self.encoder, sequences, budget, between)
+        with torch.autocast(self.device.type, enabled=False):
+            return torch.tanh(self.pooler(hidden[rows].float()))
+
+    def _exchanged(self, central: Tensor, counts: np.ndarray, budget: Budget) -> Tensor:
+        """What central states ``[groups, d]`` are after the groups of each document have heard of each other."""
+        parts, places = [], []
+        for rows in _rows_of_equal_counts(counts, budget):
+            own = central[torch.from_numpy(rows).to(central.device)]
+            parts.append(self.mix(torch.cat([own, self.exchange(own)], dim=-1)).flatten(0, 1))
+            places.append(rows.ravel())
+        back = torch.from_numpy(np.argsort(np.concatenate(places))).to(central.device)
+        return torch.cat(parts)[back]
+
+    def aggregate(self, vectors: Tensor, counts: np.ndarray) -> Tensor:
+        """Scores, float32 ``[documents]``, from the states of all groups ``[groups, d]``, documents one behind another.
+
+        A document without groups is scored as one whose features are all zero.
+        """
+        starts = np.cumsum(counts) - counts
+
+        def compute(batch: np.ndarray) -> Tensor:
+            rows = starts[batch][:, None] + np.arange(counts[batch[0]])
+            if not rows.shape[1]:
+                return self.head(vectors.new_zeros(len(batch), vectors.shape[1])).squeeze(-1)
+            return self.head(self.aggregation(vectors[torch.from_numpy(rows).to(vectors.device)])).squeeze(-1)
+
+        with torch.autocast(self.device.type, enabled=False):
+            return pooled(counts, Budget.for_device(self.device.type), compute, kinds=counts)
+
+
+def _rows_of_equal_counts(counts: np.ndarray, budget: Budget) -> Iterator[np.ndarray]:
+    """Numbers of the groups of documents that have equally many, ``[documents, groups]`` each; none is padded."""
+    starts = np.cumsum(counts) - counts
+    for batch, _ in Pool(counts, budget, kinds=counts).run(lambda batch: True):
+        if counts[batch[0]]:
+            yield starts[batch][:, None] + np.arange(counts[batch[0]])
+
+
+def _start_from_own_state(mix: nn.Linear) -> None:
+    """Lets groups begin almost as strangers: c passes, little of c' does, and pretrained states are not scrambled."""
+    dims = mix.out_features
+    with torch.no_grad():
+        nn.init.normal_(mix.weight, std=0.02)
+        mix.weight[:, :dims] += torch.eye(dims)
+        mix.bias.zero_()
