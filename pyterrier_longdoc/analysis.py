@@ -1,4 +1,4 @@
-"""The numbers behind two figures of the TKL paper (Hofstätter et al., SIGIR 2020), over whole runs.
+"""The numbers behind three figures of the TKL paper (Hofstätter et al., SIGIR 2020), over whole runs.
 
 Where in the documents a ranker looks, and whether long documents are retrieved as often as they are relevant.
 :mod:`pyterrier_longdoc.plots` draws them.
@@ -7,14 +7,17 @@ Where in the documents a ranker looks, and whether long documents are retrieved 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import ir_measures
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.explain import Explanation
+    from pyterrier_longdoc.reranker import ReRanker
 
 
 def region_positions(explanation: Explanation | pd.DataFrame, *, bins_per_doubling: int = 1) -> pd.DataFrame:
@@ -56,6 +59,36 @@ def share_after(explanation: Explanation | pd.DataFrame, position: int) -> pd.Se
     return pd.Series(_begins(frame) > position).groupby(frame["window"].to_numpy()).mean()
 
 
+def length_limits(
+    rankers: Mapping[str, ReRanker],
+    res: pd.DataFrame,
+    qrels: pd.DataFrame,
+    limits: Sequence[int] = (200, 500, 1_000, 2_000),
+    measure: Any = "nDCG@10",  # noqa: ANN401
+) -> pd.DataFrame:
+    """How well rankers do if they read more or less of each document (Figure 2 of the TKL paper, without retraining).
+
+    Args:
+        rankers: Rankers by name.
+        res: Results with the rankers' text field.
+        qrels: Columns qid, docno, label.
+        limits: Tokens of a document that are read, in place of each ranker's ``max_doc_tokens``.
+        measure: Of ``ir_measures``, or its name.
+
+    Returns:
+        One row for each limit and ranker: ``limit``, ``name``, and the measure under its name.
+    """
+    chosen, rows = ir_measures.parse_measure(str(measure)), []
+    for limit in limits:
+        for name, ranker in rankers.items():
+            with warnings.catch_warnings():  # that documents are cut is the point
+                warnings.filterwarnings("ignore", message=".*max_doc_tokens")
+                run = ranker.apply_attributes(max_doc_tokens=limit)(res)
+            (value,) = pt.Evaluate(run, qrels, metrics=[chosen]).values()
+            rows.append({"limit": limit, "name": name, str(chosen): value})
+    return pd.DataFrame(rows)
+
+
 def length_bias(
     runs: Mapping[str, pd.DataFrame],
     qrels: pd.DataFrame,
@@ -93,7 +126,7 @@ def length_bias(
     sizes = _lengths(lengths, text_field)
     if k < 1 or not 1 <= bins <= len(sizes):
         raise ValueError(f"k must be at least 1 and bins from 1 to the {len(sizes)} documents, got k={k}, bins={bins}")
-    _require(qrels, ["qid", "docno", "label"], "qrels")
+    require(qrels, ["qid", "docno", "label"], "qrels")
     relevant = qrels[qrels["label"] >= min_label].drop_duplicates(["qid", "docno"])
     if "relevant" in runs:
         raise ValueError("a run cannot be named 'relevant': that is the series of the relevant documents")
@@ -118,7 +151,7 @@ def length_bias(
 def _lengths(lengths: Mapping[str, int] | pd.Series | pd.DataFrame, text_field: str) -> pd.Series:
     """Lengths by docno, shortest first; equal ones in the order of their names."""
     if isinstance(lengths, pd.DataFrame):
-        _require(lengths, ["docno", "length" if "length" in lengths else text_field], "lengths")
+        require(lengths, ["docno", "length" if "length" in lengths else text_field], "lengths")
         lengths = lengths.drop_duplicates("docno").set_index("docno")
         texts = lengths.get(text_field)
         lengths = lengths["length"] if "length" in lengths else texts.fillna("").str.split().str.len()
@@ -128,7 +161,7 @@ def _lengths(lengths: Mapping[str, int] | pd.Series | pd.DataFrame, text_field: 
 
 def _top(run: pd.DataFrame, k: int, name: str, queries: set[str]) -> pd.DataFrame:
     order = "score" if "score" in run else "rank"
-    _require(run, ["qid", "docno", order], f"run {name!r}")
+    require(run, ["qid", "docno", order], f"run {name!r}")
     run = run[run["qid"].isin(queries)].drop_duplicates(["qid", "docno"])
     if order == "score":
         return run[run.groupby("qid")["score"].rank(method="first", ascending=False) <= k]
@@ -151,7 +184,7 @@ def _counts(name: str, pairs: pd.DataFrame, bin_of: pd.Series, bins: int) -> np.
 
 def _frame(explanation: Explanation | pd.DataFrame) -> pd.DataFrame:
     frame = explanation if isinstance(explanation, pd.DataFrame) else explanation.frame
-    _require(frame, ["window", "tokens"], "explanation")
+    require(frame, ["window", "tokens"], "explanation")
     return frame
 
 
@@ -159,7 +192,12 @@ def _begins(frame: pd.DataFrame) -> np.ndarray:
     return np.array([tokens[0][0] + 1 for tokens in frame["tokens"]], np.int64)
 
 
-def _require(frame: pd.DataFrame, columns: list[str], name: str) -> None:
+def require(frame: pd.DataFrame, columns: list[str], name: str) -> None:
+    """Checks the columns of a frame.
+
+    Raises:
+        ValueError: If one is missing.
+    """
     missing = [column for column in columns if column not in frame]
     if missing:
         raise ValueError(f"{name} has no column {', '.join(map(repr, missing))}; it has {list(frame.columns)}")

@@ -107,8 +107,23 @@ _COLDE = """@article{Jha2023CoLDE,
   year      = {2023}
 }"""
 
+_PASSAGES = """@inproceedings{Dai2019BERTMaxP,
+  author    = {Zhuyun Dai and Jamie Callan},
+  title     = {Deeper Text Understanding for IR with Contextual Neural Language Modeling},
+  booktitle = {Proceedings of SIGIR},
+  year      = {2019}
+}"""
+
+_PARADE = """@article{Li2023PARADE,
+  author    = {Canjia Li and Andrew Yates and Sean MacAvaney and Ben He and Yingfei Sun},
+  title     = {PARADE: Passage Representation Aggregation for Document Reranking},
+  journal   = {ACM Transactions on Information Systems},
+  year      = {2023}
+}"""
+
 #: Ranker -> BibTeX entry.
 CITATIONS = {
+    "FirstP": _PASSAGES, "MaxP": _PASSAGES, "SumP": _PASSAGES, "AvgP": _PASSAGES, "KMaxP": _PASSAGES, "PARADE": _PARADE,
     "IDCM": _IDCM, "Longformer": _LONGFORMER, "QDSTransformer": _QDS, "BigBird": _BIG_BIRD,
     "Socialformer": _SOCIALFORMER, "SMITH": _SMITH, "MatchBERT": _SMITH, "HAN": _HAN, "SMASH": _SMASH,
     "TKL": _TKL, "TK": _TK, "KNRM": _KNRM, "ConvKNRM": _CONV_KNRM,

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from pyterrier_longdoc.checkpoint import fingerprint
-from pyterrier_longdoc.comparison import Parts
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.dual_encoder import DualEncoder, occlusion_evidence
+from pyterrier_longdoc.levels import Parts
 from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, Levels
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
-from pyterrier_longdoc.text.sections import Sectioned, tokenize_sections
+from pyterrier_longdoc.text.sections import Sectioned, shuffle_sections, tokenize_sections
 from pyterrier_longdoc.text.sentences import splitter_of
 from pyterrier_longdoc.text.template import Template
 from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER
@@ -63,6 +63,7 @@ class CoLDE(DualEncoder):
     }
     window_kind: ClassVar[str] = "chunk"
     weight_meaning: ClassVar[str] = "what the cosine would lose without the chunk"
+    _shuffle: int | None = None
 
     def __init__(
         self, encoder: str = DEFAULT_ENCODER, *, sections: int = 2, seed: int = 0, **settings: Any  # noqa: ANN401
@@ -81,7 +82,8 @@ class CoLDE(DualEncoder):
     def tokenize(self, texts: Sequence[str]) -> Sectioned:
         """Token ids of whole texts, with their sections."""
         config = self.model.config
-        return tokenize_sections(self.tokenizer, texts, config.section_count, splitter_of(config.sentences)[1])
+        tokens = tokenize_sections(self.tokenizer, texts, config.section_count, splitter_of(config.sentences)[1])
+        return tokens if self._shuffle is None else shuffle_sections(tokens, self._shuffle)
 
     def with_sections(self, sections: int) -> CoLDE:
         """A ranker over the same weights that cuts documents into another number of sections (section 4.5.4).
@@ -94,6 +96,19 @@ class CoLDE(DualEncoder):
         changed = copy.copy(self)
         changed.model = model
         changed.model_name = f"{self.model_name}/{sections}"
+        return changed
+
+    def with_shuffled_sections(self, seed: int = 0) -> CoLDE:
+        """A ranker over the same weights that reads the sections of documents in another order (section 4.4.3).
+
+        Sections keep their numbers, so that their embeddings and what they look at stay what they were.
+
+        Args:
+            seed: With a document's tokens it decides on the order.
+        """
+        changed = copy.copy(self)
+        changed._shuffle = seed
+        changed.model_name = f"{self.model_name}/shuffled-{seed}"
         return changed
 
     def fit_pairs(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+
+from pyterrier_longdoc.text.tokens import tokenize
+from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
@@ -23,9 +27,9 @@ def costs(rankers: Mapping[str, ReRanker], res: pd.DataFrame, *, counted: int = 
 
     Returns:
         One row a ranker: ``name``; ``parameters`` (millions, word vectors included); ``GFLOP/doc`` (10⁹ floating point
-        operations for a document, a multiplication with an addition being two; matrix products and attention, which
+        operations for a document, a multiplication with an addition being two: matrix products and attention, which
         are all but a few per cent); ``docs/s`` (rows, tokenising included, after a first one that warms up); ``read``
-        (the share of the documents' tokens that the scores can depend on).
+        (the share of the documents' tokens that were read, where passages are chosen by the encoder).
     """
     rows = []
     for name, ranker in rankers.items():
@@ -56,20 +60,28 @@ def operations(ranker: ReRanker, res: pd.DataFrame) -> float:
         ValueError: If there is no row.
     """
     from torch import no_grad
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     if not len(res):
         raise ValueError("there are no results to count operations for")
     queries, documents, pairs = ranker._unique_texts(res)
-    tokens = ranker.tokenize(queries), ranker._read(documents)
-    # Not in inference mode, in which PyTorch hides matrix products from its counter
-    with no_grad(), FlopCounterMode(display=False) as counter:
+    tokens = ranker.tokenize(queries), _quietly_read(ranker, documents)
+    # PyTorch's counter does not see into inference mode, nor into fused attention on a CPU
+    with no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         ranker.model(*tokens, pairs.astype(np.int64), ranker.budget())
     return counter.get_total_flops() / len(res)
 
 
 def _share_read(ranker: ReRanker, out: pd.DataFrame) -> float:
-    documents = ranker._unique_texts(out)[1]
-    every = ranker.tokenize(documents).lengths.sum()
-    share = 1.0 if ranker.max_doc_tokens is None else ranker._read(documents).lengths.sum() / max(1, every)
+    texts = out[ranker.text_field].dropna().drop_duplicates().tolist()
+    every = tokenize(ranker.tokenizer, texts).lengths.sum()
+    share = _quietly_read(ranker, texts).lengths.sum() / max(1, every)
     return float(share * (out["passages_read"].mean() if "passages_read" in out else 1.0))
+
+
+def _quietly_read(ranker: ReRanker, texts: list[str]) -> Ragged:
+    """The token ids that the ranker reads; what is cut is said when it scores."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ranker._read(texts)

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pyterrier_dr import FlexIndex
     from torch import Tensor, nn
 
-    from pyterrier_longdoc.comparison import Comparison, Parts
     from pyterrier_longdoc.explain import Explanation
     from pyterrier_longdoc.indexing import IndexScorer
+    from pyterrier_longdoc.levels import Comparison, Parts
     from pyterrier_longdoc.models.dual_encoder import DualEncoderModel
 
 #: Tokens of a stretch of an explanation.
@@ -185,12 +185,21 @@ class DualEncoder(ReRanker, BiEncoder):
     # Texts ------------------------------------------------------------------------------------------------------------
 
     def encode_queries(self, texts: Iterable[str], batch_size: int | None = None) -> np.ndarray:
-        """Unit vectors of query texts, float32 ``[n, dims]``; each different text is encoded once."""
-        return self._encode(list(texts), "queries", batch_size)
+        """Unit vectors of query texts, float32 ``[n, dims]``; each different text is encoded once.
+
+        Raises:
+            FloatingPointError: If a vector is not finite.
+        """
+        return self._finite(self._encode(list(texts), "queries", batch_size), "queries")
 
     def encode_docs(self, texts: Iterable[str], batch_size: int | None = None) -> np.ndarray:
-        """Unit vectors of document texts, float32 ``[n, dims]``; missing ones count as empty."""
-        return self._encode(["" if pd.isna(text) else text for text in texts], "documents", batch_size)
+        """Unit vectors of document texts, float32 ``[n, dims]``; missing ones count as empty.
+
+        Raises:
+            FloatingPointError: If a vector is not finite.
+        """
+        read = ["" if pd.isna(text) else text for text in texts]
+        return self._finite(self._encode(read, "documents", batch_size), "documents")
 
     def encode_queries_torch(self, texts: Iterable[str], batch_size: int | None = None) -> Tensor:
         """The same as :meth:`encode_queries` as a tensor with gradients."""
@@ -226,9 +235,9 @@ class DualEncoder(ReRanker, BiEncoder):
 
         Returns:
             For results an :class:`~pyterrier_longdoc.explain.Explanation`, with a comparison of each row in
-            ``comparisons``; for texts a :class:`~pyterrier_longdoc.comparison.Comparison`.
+            ``comparisons``; for texts a :class:`~pyterrier_longdoc.levels.Comparison`.
         """
-        from pyterrier_longdoc.comparison import compare
+        from pyterrier_longdoc.levels import compare
 
         if isinstance(res, str):
             return compare(self, [res, *others], names)
@@ -238,7 +247,7 @@ class DualEncoder(ReRanker, BiEncoder):
 
     def parts(self, texts: Sequence[str]) -> list[Parts]:
         """The vectors of texts and of their parts at three levels, each part read alone."""
-        from pyterrier_longdoc.comparison import parts_alone
+        from pyterrier_longdoc.levels import parts_alone
 
         return parts_alone(self, texts)
 
@@ -270,6 +279,17 @@ class DualEncoder(ReRanker, BiEncoder):
         with pt.tqdm(total=len(unique), desc=name, unit=side[0], disable=not self.verbose) as bar:
             self._share_out(pool, compute, vectors, bar)
         return vectors[row]
+
+    def _finite(self, vectors: np.ndarray, side: str) -> np.ndarray:
+        broken = ~np.isfinite(vectors).all(axis=1)
+        if broken.any():
+            hint = "" if self.dtype is None else f"; try dtype='float32' in place of {self.dtype}"
+            first = int(broken.argmax())
+            raise FloatingPointError(
+                f"{self}: vectors of {int(broken.sum())} of {len(vectors)} {side} are not finite "
+                f"(first: number {first}, from 0){hint}"
+            )
+        return vectors
 
 
 def occlusion_evidence(

@@ -20,7 +20,7 @@ from pyterrier_longdoc.highlight import Card, Scale, TextWindow, block, note, pa
 from pyterrier_longdoc.text.tokens import character_spans
 
 if TYPE_CHECKING:
-    from pyterrier_longdoc.comparison import Comparison
+    from pyterrier_longdoc.levels import Comparison
     from pyterrier_longdoc.reranker import ReRanker
 
 #: What documents are compared by: as wholes, by sections, by chunks (or passages, blocks, regions ...).
@@ -71,7 +71,7 @@ def explain(ranker: ReRanker, res: pd.DataFrame) -> Explanation:
     kept = [name for name in ("qid", "query", "docno", "score", "rank") if name in res]
     comparisons: list[Comparison] = []
     if hasattr(ranker, "parts"):
-        from pyterrier_longdoc.comparison import compare_results
+        from pyterrier_longdoc.levels import compare_results
 
         comparisons = compare_results(ranker, res)
     return Explanation(
@@ -143,7 +143,7 @@ class Explanation:
     def levels(self) -> pd.DataFrame:
         """Queries and documents compared at three levels: one row for each two parts.
 
-        Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.comparison.Comparison.frame>`.
+        Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.levels.Comparison.frame>`.
         For rankers that compare no parts of queries, a query is one part, and the similarity of a window its weight.
         """
         ids = self._results[["qid", "docno"]]

@@ -19,7 +19,7 @@ from pyterrier_longdoc.colours import Scale
 from pyterrier_longdoc.highlight import note
 
 if TYPE_CHECKING:
-    from pyterrier_longdoc.comparison import Comparison
+    from pyterrier_longdoc.levels import Comparison
 
 #: Tables with more rows are not shown.
 _MOST_ROWS = 40
@@ -31,6 +31,7 @@ _STYLE = """
 .ld table.sim td{padding:.15em .55em;text-align:right;border:1px solid var(--line)}
 .ld table.sim .new{border-top:2px solid currentColor}
 .ld .side{display:grid;grid-template-columns:minmax(0,1fr) clamp(3em,12%,8em) minmax(0,1fr);margin:.5em 0 1em}
+.ld .side>div{display:flex;flex-direction:column}
 .ld .side>h4{margin:0;padding:.3em .6em;font:600 1em ui-monospace,monospace;overflow-wrap:anywhere}
 .ld .box{height:9em;margin:.3em 0;box-sizing:border-box;border:1px solid var(--line);border-radius:6px;overflow:hidden;
   display:flex;flex-direction:column}
@@ -38,6 +39,7 @@ _STYLE = """
 .ld .box .head{padding:.15em .6em;font-size:.82em;flex:none;flex-wrap:nowrap;white-space:nowrap}
 .ld .box .head b{overflow:hidden;text-overflow:ellipsis}
 .ld .box .words{padding:.3em .6em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85em;flex:1}
+.ld .tags.last{margin:0 0 2em}
 .ld .side svg{display:block;width:100%}
 .ld .side line{stroke:rgb(POS/var(--a));vector-effect:non-scaling-stroke;stroke-linecap:round}
 .ld .side a:hover line{stroke:currentColor}
@@ -62,22 +64,26 @@ def linked_texts(comparison: Comparison, ranker: str, lines: int) -> Iterator[st
     yield f'<div class="tables">{"".join(tables)}</div>'
     seed = repr((comparison.names, comparison.texts)) + ranker
     anchor = "lt" + blake2b(seed.encode("utf-8", "replace"), digest_size=5).hexdigest()
-    for name in comparison.names[1:]:
-        yield from _side_by_side(comparison, comparison.names[0], name, lines, f"{anchor}-{len(name)}{name!r}")
+    first, *others = comparison.names
+    owner = comparison.parts.loc[comparison.parts["level"] == "chunk", "document"].to_numpy()
+    across = comparison.chunks.to_numpy()[owner == first][:, owner != first]
+    scale = Scale.of(across.ravel().tolist(), signed=False)  # one for all pictures, so that they compare
+    for number, name in enumerate(others):
+        yield from _side_by_side(comparison, first, name, scale, lines, f"{anchor}-{number}")
     yield from _folded(comparison.chunks, "chunks")
     if comparison.attention is not None:
         yield from _folded(comparison.attention, "attention of chunks (rows look at columns)")
 
 
-def _side_by_side(comparison: Comparison, left: str, right: str, lines: int, seed: str) -> Iterator[str]:
+def _side_by_side(
+    comparison: Comparison, left: str, right: str, scale: Scale, lines: int, anchor: str
+) -> Iterator[str]:
     parts = comparison.parts[comparison.parts["level"] == "chunk"]
     sides = [parts[parts["document"] == name] for name in (left, right)]
     table = comparison.chunks.loc[sides[0]["part"], sides[1]["part"]].to_numpy()
-    scale = Scale.of(table.ravel().tolist(), signed=False)
     drawn = np.argsort(-table, axis=None, kind="stable")[:lines]
     links = [(int(row), int(column)) for row, column in zip(*np.unravel_index(drawn, table.shape), strict=True)]
-    digest = blake2b(seed.encode("utf-8", "replace"), digest_size=5).hexdigest()
-    anchors = [f"lt{digest}-{side}" for side in "lr"]
+    anchors = [f"{anchor}-{side}" for side in "lr"]
     rows = max(table.shape)
     kind = sides[1]["kind"].iloc[0]
     yield (
@@ -96,7 +102,7 @@ def _side_by_side(comparison: Comparison, left: str, right: str, lines: int, see
         f'<div class="side"><h4>{escape(left)}</h4><span></span><h4>{escape(right)}</h4>'
         f"<div>{columns[0]}</div><div>{svg}</div><div>{columns[1]}</div></div>"
     )
-    yield f'<div class="tags">{"".join(_tag(link, table, scale, sides, anchors) for link in links)}</div>'
+    yield f'<div class="tags last">{"".join(_tag(link, table, scale, sides, anchors) for link in links)}</div>'
 
 
 def _column(parts: pd.DataFrame, anchor: str, best: np.ndarray, scale: Scale) -> str:

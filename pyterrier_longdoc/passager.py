@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from pyterrier_longdoc.text.split import check_sizes, sliding_windows
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_DOCS = "https://github.com/terrierteam/pyterrier_longdoc#readme"
 #: What ``pt.text`` puts between the name of a document and the number of a passage.
 _MARK = "%p"
 _WORD = re.compile(r"\S+")
@@ -43,6 +44,8 @@ class Passager(pt.Transformer):
     Raises:
         ValueError: If the length is under 1, or the stride under 1 or above the length.
     """
+
+    schematic: ClassVar = {"label": "Passager", "help_url": _DOCS}
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Passager(pt.Transformer):
         ]
         passages = [f"{title} {each}".strip() for title, text in zip(titles, texts, strict=True) for each in cut[text]]
         columns = {"docno": docnos, self.text_field: passages}
-        columns = {name: pd.Series(values, dtype=object) for name, values in columns.items()}
+        columns = {name: pd.Series(values, dtype=inp["docno"].dtype) for name, values in columns.items()}
         return out.assign(**columns, **{f"{self.text_field}_0": out[self.text_field]})
 
     def _passages(self, text: str) -> list[str]:
@@ -93,11 +96,6 @@ class Passager(pt.Transformer):
 
         return character_spans(self.tokenizer, text)
 
-    @property
-    def schematic(self) -> dict[str, str]:
-        """How it is drawn."""
-        return {"label": "Passager"}
-
 
 class PassageAggregator(pt.Transformer):
     """Scores each document by its passages: one row a document, in the order in which they first come.
@@ -113,6 +111,8 @@ class PassageAggregator(pt.Transformer):
     Raises:
         ValueError: If ``how`` is unknown or ``k`` under 1; if a ``docno`` is none of a passage.
     """
+
+    schematic: ClassVar = {"label": "PassageAggregator", "help_url": _DOCS}
 
     def __init__(self, how: str = "max", k: int = 3, *, text_field: str = "text") -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class PassageAggregator(pt.Transformer):
         if wrong is not None or any(not mark for _, mark, _ in parts):
             raise ValueError(f"{self}: docno {wrong!r} is none of a passage; it should end in '%p' and a number")
         out = inp.assign(
-            docno=pd.Series([name for name, _, _ in parts], dtype=object, index=inp.index).array,
+            docno=pd.Series([name for name, _, _ in parts], dtype=inp["docno"].dtype).array,
             score=inp["score"].astype(np.float64),
         )
         number = np.array([int(place) for _, _, place in parts], np.int64)
@@ -148,11 +148,6 @@ class PassageAggregator(pt.Transformer):
 
     def _aggregate(self) -> str | Callable[[pd.Series], float]:
         return (lambda scores: scores.iloc[: self.k].mean()) if self.how == "kmax" else self.how
-
-    @property
-    def schematic(self) -> dict[str, str]:
-        """How it is drawn."""
-        return {"label": f"{self.how} passage"}
 
 
 def _texts(inp: pd.DataFrame, column: str | None) -> list[str]:

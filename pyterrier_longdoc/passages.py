@@ -14,9 +14,10 @@ import torch
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.explain import WeightedWindow
+from pyterrier_longdoc.models.cross_encoder import CrossEncoderModel
 from pyterrier_longdoc.models.encoder import encoder_settings, is_classifier, load_encoder
 from pyterrier_longdoc.models.parade import PARADEModel
-from pyterrier_longdoc.models.passages import CrossEncoderModel, PassageModel
+from pyterrier_longdoc.models.passages import PassageModel
 from pyterrier_longdoc.reranker import ReRanker
 from pyterrier_longdoc.text.sentences import tokenize_sentences
 from pyterrier_longdoc.text.template import Template

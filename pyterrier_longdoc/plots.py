@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pyterrier_longdoc.analysis import length_bias, region_positions, share_after
+from pyterrier_longdoc.analysis import length_bias, region_positions, require, share_after
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from pyterrier_longdoc.comparison import Comparison
     from pyterrier_longdoc.explain import Explanation
+    from pyterrier_longdoc.levels import Comparison
     from pyterrier_longdoc.tkl import TKL
 
 _DEEP = 500
@@ -139,7 +139,7 @@ def plot_comparison(
         ValueError: If there is no such level.
     """
     shown = [level for level in levels if level != "attention" or comparison.attention is not None]
-    tables = [comparison.attention if level == "attention" else comparison.matrix(level) for level in shown]
+    tables = [comparison.matrix(level) for level in shown]
     _pyplot()
     from matplotlib.figure import Figure
 
@@ -159,13 +159,89 @@ def _heat_map(ax: Axes, table: pd.DataFrame, level: str) -> None:
     ax.set_xticks(places, labels, rotation=90, fontsize="small")
     ax.set_yticks(places, labels, fontsize="small")
     ax.set_title("attention of chunks" if level == "attention" else f"{level}s", fontsize="medium")
-    middle = (values.min() + values.max()) / 2
+    dark = values.min() + 0.6 * (values.max() - values.min())
     if len(table) <= 12:
         for row, column in np.ndindex(values.shape):
-            colour = "white" if values[row, column] > middle else "black"
+            colour = "white" if values[row, column] > dark else "black"
             text = f"{values[row, column]:.2f}"
             ax.text(column, row, text, ha="center", va="center", fontsize="x-small", color=colour)
     ax.figure.colorbar(image, ax=ax, shrink=0.6)
+
+
+def plot_cost(
+    table: pd.DataFrame, measure: str = "nDCG@10", cost: str = "GFLOP/doc", *, ax: Axes | None = None
+) -> Axes:
+    """Draws effectiveness against cost, one point a ranker; up and to the left is better.
+
+    Args:
+        table: Columns ``name``, the measure and the cost, such as a table of ``pt.Experiment`` merged with one of
+            :func:`~pyterrier_longdoc.comparison.costs`; rows without a cost (a first stage) become a dashed line.
+        measure: Column on the vertical axis.
+        cost: Column on the horizontal axis, which is logarithmic.
+        ax: Where to draw; a new figure if ``None``.
+
+    Raises:
+        ValueError: If a column is missing or no row has a cost.
+    """
+    require(table, ["name", measure, cost], "table")
+    known = table[table[cost].notna()]
+    if not len(known):
+        raise ValueError(f"no row of the table has a cost in {cost!r}")
+    ax = ax or _axes(7, 4.2)
+    ax.scatter(known[cost], known[measure], s=28, color=_colours(2)[1], zorder=2)
+    for name, value, price in known[["name", measure, cost]].itertuples(index=False):
+        ax.annotate(name, (price, value), xytext=(4, 4), textcoords="offset points", fontsize="small")
+    for name, value in table.loc[table[cost].isna(), ["name", measure]].itertuples(index=False):
+        ax.axhline(value, color="#333333", linestyle="--", linewidth=1, zorder=1, label=name)
+    if len(known) < len(table):
+        ax.legend(frameon=False, fontsize="small")
+    ax.set(xscale="log", xlabel=cost, ylabel=measure)
+    ax.margins(x=0.12, y=0.12)
+    return ax
+
+
+def plot_by_position(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draws the far-relevance probe: how well rankers find a passage that stands ever later.
+
+    Args:
+        table: What :func:`~pyterrier_longdoc.probe.by_position` returns; ``"chance"`` becomes a dashed line.
+        ax: Where to draw; a new figure if ``None``.
+
+    Raises:
+        ValueError: If a column is missing.
+    """
+    ax = _lines(table, "before", "RR", ax)
+    ax.set(xlabel="words before the relevant passage", ylabel="mean reciprocal rank", ylim=(0, 1.02))
+    return ax
+
+
+def plot_length_limits(table: pd.DataFrame, measure: str = "nDCG@10", *, ax: Axes | None = None) -> Axes:
+    """Draws Figure 2 of the TKL paper: effectiveness by how much of each document is read.
+
+    Args:
+        table: What :func:`~pyterrier_longdoc.analysis.length_limits` returns.
+        measure: Its measure.
+        ax: Where to draw; a new figure if ``None``.
+
+    Raises:
+        ValueError: If a column is missing.
+    """
+    ax = _lines(table, "limit", measure, ax)
+    ax.set(xscale="log", xlabel="tokens of a document that are read", ylabel=measure)
+    _logarithmic(ax.xaxis)
+    return ax
+
+
+def _lines(table: pd.DataFrame, across: str, up: str, ax: Axes | None) -> Axes:
+    """One line for each name; a dashed one for chance."""
+    require(table, [across, "name", up], "table")
+    ax = ax or _axes(6, 4)
+    groups = list(table.groupby("name", sort=False))
+    for (name, rows), colour in zip(groups, _colours(len(groups)), strict=True):
+        style = {"color": "#333333", "linestyle": "--"} if name == "chance" else {"color": colour, "marker": "o"}
+        ax.plot(rows[across], rows[up], markersize=3.5, label=name, **style)
+    ax.legend(frameon=False, fontsize="small")
+    return ax
 
 
 def _ordinal(number: int) -> str:

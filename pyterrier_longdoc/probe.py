@@ -8,6 +8,7 @@ to do with the query. What comes before says nothing about relevance, so a ranke
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def far_relevance(
     random = np.random.default_rng(seed)
     sources = random.permutation(long)[:topics]
     passages = [_stretch(texts[number], passage_words, random) for number in sources]
-    frequency = Counter(word for words in texts for word in {_normal(word) for word in words})
+    frequency = Counter(term for words in texts for term in set(_terms(words)))
     queries = [_query(passage, frequency, query_words) for passage in passages]
     filler = _Filler(texts, random)
     documents = [" ".join([*filler.take(before), *passage, *filler.take(after)]) for passage in passages]
@@ -143,14 +144,15 @@ def _stretch(words: list[str], count: int, random: np.random.Generator) -> list[
     return words[start : start + count]
 
 
-def _normal(word: str) -> str:
-    return "".join(sign for sign in word.lower() if sign.isalnum())
+def _terms(words: list[str]) -> list[str]:
+    """The words without punctuation, in lower case."""
+    return re.findall(r"[^\W_]+", " ".join(words).lower())
 
 
 def _query(passage: list[str], frequency: Counter[str], count: int) -> str:
-    words = list(dict.fromkeys(word for word in map(_normal, passage) if word))
-    rarest = sorted(range(len(words)), key=lambda place: (frequency[words[place]], place))[:count]
-    return " ".join(words[place] for place in sorted(rarest))
+    terms = list(dict.fromkeys(_terms(passage)))
+    rarest = sorted(range(len(terms)), key=lambda place: (frequency[terms[place]], place))[:count]
+    return " ".join(terms[place] for place in sorted(rarest))
 
 
 def _probe(

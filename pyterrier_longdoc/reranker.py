@@ -192,10 +192,10 @@ class ReRanker(pt.Estimator):
             first = inp.iloc[int(missing.to_numpy().argmax())]
             if column == "query":
                 count = f"{int(missing.sum())} of {len(inp)}"
-                raise ValueError(f"{self}: {count} rows have no query (first qid {first['qid']!r})")
+                raise ValueError(f"{self}: {count} rows have no query (first qid {first.get('qid')!r})")
             warnings.warn(
-                f"{self}: {int(missing.sum())} of {len(inp)} rows have no {column!r} (first docno {first['docno']!r}); "
-                "they are scored as empty documents",
+                f"{self}: {int(missing.sum())} of {len(inp)} rows have no {column!r} "
+                f"(first docno {first.get('docno')!r}); they are read as empty documents",
                 stacklevel=4,
             )
         values = values.astype(object).where(~missing, "")
@@ -204,7 +204,7 @@ class ReRanker(pt.Estimator):
             row = int(wrong.to_numpy().argmax())
             raise TypeError(
                 f"{self}: column {column!r} holds {type(values[row]).__name__}, not text "
-                f"(first at docno {inp.iloc[row]['docno']!r})"
+                f"(first at docno {inp.iloc[row].get('docno')!r})"
             )
         return values
 

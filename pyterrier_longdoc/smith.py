@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from pyterrier_longdoc.comparison import Parts
+    from pyterrier_longdoc.levels import Parts
     from pyterrier_longdoc.training.pretraining import Corpus
+
+#: The paper's sentence level (section 5.2.3).
+_SIZES = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 1024}
 
 
 class SMITH(DualEncoder):
@@ -42,7 +45,8 @@ class SMITH(DualEncoder):
     * ``SMITH()``: random weights in the paper's sizes, to be pre-trained by :meth:`pretrain` (SMITH-WP+SP) or not
       (SMITH-NP);
     * ``SMITH("google-bert/bert-base-uncased", block_length=128, max_blocks=4)``: the sentence level Transformer from a
-      Hugging Face encoder (SMITH-Short);
+      Hugging Face encoder (SMITH-Short); from a sentence encoder with ``pooling="mean"`` and
+      ``combine="mean_concat"``, whose vectors mean something before any training;
     * :meth:`from_pretrained`, or :meth:`from_tf_checkpoint` for the checkpoint that the paper's authors released.
 
     Args:
@@ -93,27 +97,28 @@ class SMITH(DualEncoder):
         seed: int = 0,
         **settings: Any,  # noqa: ANN401
     ) -> None:
-        names = {field.name for field in fields(SMITHConfig)} - {"encoder", "template", "sentences", "masked_heads"}
-        chosen = {name: settings.pop(name) for name in sorted(names & settings.keys())}
+        chosen = _config_settings(settings)
         name, _ = splitter_of(sentences)
+        sizes = {
+            "hidden_size": width, "num_hidden_layers": sentence_layers, "num_attention_heads": sentence_heads,
+            "intermediate_size": sentence_feedforward,
+        }
         module, pooler = None, None
         if encoder is not None:
-            module, pooler, loaded = _pretrained(encoder)
-            tokenizer, sizes = tokenizer or loaded, encoder_settings(module)
+            if sizes != _SIZES or tokenizer is not None:
+                raise ValueError(f"{encoder} has sizes and a tokenizer of its own: leave out what is for encoder=None")
+            module, pooler, tokenizer = _pretrained(encoder)
+            sizes = encoder_settings(module)
         else:
             tokenizer = _tokenizer(tokenizer)
-            room, dropout = (chosen.get(name, getattr(SMITHConfig, name)) for name in ("block_length", "dropout"))
-            sizes = {
-                "model_type": "bert", "vocab_size": 1 + max(tokenizer.get_vocab().values()), "hidden_size": width,
-                "num_hidden_layers": sentence_layers, "num_attention_heads": sentence_heads,
-                "intermediate_size": sentence_feedforward, "max_position_embeddings": room,
-                "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
-            }
+            sizes |= _bert(tokenizer, **chosen)
         config = SMITHConfig(sizes, Template.of(tokenizer), name, **chosen)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = SMITHModel(config, module)
-        if pooler is not None:
+        if encoder is not None:
+            torch.nn.init.eye_(model.sentence_dense.weight)  # so that nothing that the encoder knows is lost
+        if pooler is not None and model.sentence_pooler is not None:
             model.sentence_pooler.load_state_dict(pooler.state_dict())
         label = encoder or "smith"
         super().__init__(model, tokenizer, model_name=f"{label}#{fingerprint(model)}", **settings)
@@ -170,9 +175,7 @@ class SMITH(DualEncoder):
         from pyterrier_longdoc.models.smith_tensorflow import published_template, read_tf_variables
         from pyterrier_longdoc.text.tokens import check_vocabulary
 
-        names = {field.name for field in fields(SMITHConfig)} - {"encoder", "template", "sentences", "masked_heads"}
-        settings = {name: options.pop(name) for name in sorted(names & options.keys())}
-        tokenizer = _tokenizer(tokenizer)
+        settings, tokenizer = _config_settings(options), _tokenizer(tokenizer)
         template = published_template(tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
         model = SMITHModel.from_tf_variables(read_tf_variables(path), heads, template=template, **settings)
         check_vocabulary(tokenizer, model.config.vocabulary)
@@ -272,13 +275,33 @@ class SMITH(DualEncoder):
 
     def parts(self, texts: Sequence[str]) -> list[Parts]:
         """The vectors of texts, of their sections, each read alone, and of their blocks by the sentence encoder."""
-        from pyterrier_longdoc.comparison import parts_alone
+        from pyterrier_longdoc.levels import parts_alone
 
         tokens = self._read(list(texts))
         windows = self.model.blocks(tokens)
         with inference(self.devices[0], self.dtype):
             vectors = self.model.encode_sentences(self.model.config.template.windows(tokens, windows), self.budget())
         return parts_alone(self, texts, (windows, vectors.cpu().numpy()))
+
+
+def _config_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes those out of a user's options that belong into the model's config."""
+    names = {field.name for field in fields(SMITHConfig)} - {"encoder", "template", "sentences", "masked_heads"}
+    return {name: options.pop(name) for name in sorted(names & options.keys())}
+
+
+def _bert(
+    tokenizer: PreTrainedTokenizerBase,
+    block_length: int = SMITHConfig.block_length,
+    dropout: float = SMITHConfig.dropout,
+    **others: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """What the settings of a BERT over blocks hold beside its sizes."""
+    return {
+        "model_type": "bert", "vocab_size": 1 + max(tokenizer.get_vocab().values()),
+        "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
+        "max_position_embeddings": block_length,
+    }
 
 
 def _tokenizer(given: str | PreTrainedTokenizerBase | None) -> PreTrainedTokenizerBase:

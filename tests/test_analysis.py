@@ -129,3 +129,17 @@ def test_bad_input(change, message):
     arguments = {"runs": {"short": SHORT}, "qrels": QRELS, "lengths": LENGTHS, "bins": 2, **change}
     with pytest.raises(ValueError, match=message):
         length_bias(**arguments)
+
+
+def test_length_limits(tiny):
+    """A ranker that reads three tokens cannot see what stands behind them; one that reads all can."""
+    import pyterrier_longdoc as longdoc
+    from pyterrier_longdoc.analysis import length_limits
+    from tests.conftest import as_frame
+
+    texts = {"a": "w7 w8 w9 w1 w1 w1", "b": "w1 w8 w9 w4 w5 w6"}
+    res = as_frame(*(("1", "w1", docno, texts[docno]) for docno in "ab"))
+    qrels = pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [1]})
+    table = length_limits({"KNRM": longdoc.KNRM(tiny.words)}, res, qrels, (3, 6), "RR@10")
+    assert list(table.columns) == ["limit", "name", "RR@10"]
+    assert table["RR@10"].tolist() == [0.5, 1]

@@ -176,6 +176,27 @@ def test_missing_queries_and_texts(encoder, collection, queries):
     np.testing.assert_allclose(out["doc_vec"].iloc[0], encoder.encode_docs([""])[0], atol=1e-6)
 
 
+def test_vectors_that_are_not_finite_never_reach_an_index(tiny, collection):
+    encoder = longdoc.HAN(tiny.words, hidden=6)
+    row = encoder.tokenizer.encode("w9", add_special_tokens=False)[0]
+    encoder.model.vectors.weight.data[row] = np.nan
+    texts = ["w1", "w2 w9", "w3"]
+    for encode, side in ((encoder.encode_queries, "queries"), (encoder.encode_docs, "documents")):
+        with pytest.raises(FloatingPointError, match=f"vectors of 1 of 3 {side} are not finite.*number 1"):
+            encode(texts)
+    with pytest.raises(FloatingPointError):
+        encoder(collection.assign(text="w9"))
+
+
+def test_frames_without_ids_can_be_encoded(encoder):
+    texts = pd.DataFrame({"text": ["w1", None]})
+    with pytest.warns(UserWarning, match="no 'text'"):
+        assert list(encoder.doc_encoder()(texts).columns) == ["text", "doc_vec"]
+    assert list(encoder.query_encoder()(pd.DataFrame({"query": ["w1"]})).columns) == ["query", "query_vec"]
+    with pytest.raises(ValueError, match="no query"):
+        encoder.query_encoder()(pd.DataFrame({"query": ["w1", None]}))
+
+
 def test_encoders_are_equal_where_weights_and_options_are(tiny):
     one, same, other = (longdoc.HAN(tiny.words, hidden=6, seed=seed) for seed in (1, 1, 2))
     for part in ("query_encoder", "doc_encoder", "scorer"):

@@ -83,6 +83,38 @@ def test_length_bias_is_drawn_into_given_axes():
         assert line.get_xdata().tolist() == [20, 45]
 
 
+def test_effectiveness_against_cost():
+    rows = {"name": ["BM25", "MaxP", "IDCM"], "nDCG@10": [0.4, 0.6, 0.58], "GFLOP/doc": [float("nan"), 30.0, 8.0]}
+    ax = plots.plot_cost(pd.DataFrame(rows))
+    assert ax.collections[0].get_offsets().tolist() == [[30, 0.6], [8, 0.58]]
+    assert [text.get_text() for text in ax.texts] == ["MaxP", "IDCM"]
+    assert legend(ax) == ["BM25"]
+    assert ax.lines[0].get_ydata() == [0.4, 0.4]
+    assert ax.get_xscale() == "log"
+    with pytest.raises(ValueError, match="no column 'AP'"):
+        plots.plot_cost(pd.DataFrame(rows), "AP")
+    with pytest.raises(ValueError, match="no row of the table has a cost"):
+        plots.plot_cost(pd.DataFrame(rows).head(1))
+
+
+def test_the_probe():
+    rows = [(0, "MaxP", 0.9), (0, "chance", 0.3), (600, "MaxP", 0.8), (600, "chance", 0.3)]
+    ax = plots.plot_by_position(pd.DataFrame(rows, columns=["before", "name", "RR"]))
+    assert legend(ax) == ["MaxP", "chance"]
+    assert ax.lines[0].get_ydata().tolist() == [0.9, 0.8]
+    assert ax.lines[1].get_linestyle() == "--"
+    with pytest.raises(ValueError, match="no column 'RR'"):
+        plots.plot_by_position(pd.DataFrame({"before": [1], "name": ["a"]}))
+
+
+def test_length_limits():
+    rows = [(200, "TK", 0.4), (200, "TKL", 0.5), (2_000, "TK", 0.4), (2_000, "TKL", 0.6)]
+    ax = plots.plot_length_limits(pd.DataFrame(rows, columns=["limit", "name", "AP"]), "AP")
+    assert legend(ax) == ["TK", "TKL"]
+    assert ax.lines[1].get_xdata().tolist() == [200, 2_000]
+    assert ax.get_xscale() == "log"
+
+
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install pyterrier-longdoc\[plot\]"):

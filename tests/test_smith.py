@@ -55,6 +55,12 @@ def test_an_encoder_gives_its_weights_and_pooler(tiny):
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert torch.equal(smith.model.sentence_pooler.weight, bert.pooler.dense.weight)
+    text = "w1 w2 w3. w4"  # one block: its vector is that of the pooler
+    with torch.inference_mode():
+        pooled = bert(torch.tensor([smith.tokenizer(text)["input_ids"]])).pooler_output[0]
+        windows = smith.model.config.template.windows(tokens := smith.tokenize([text]), smith.model.blocks(tokens))
+        vector = smith.model.encode_sentences(windows, smith.budget())
+    torch.testing.assert_close(vector[0], torch.nn.functional.normalize(pooled, dim=0), atol=1e-5, rtol=0)
 
 
 def test_dropout_of_both_levels_without_an_encoder():
@@ -65,6 +71,8 @@ def test_dropout_of_both_levels_without_an_encoder():
 
 
 def test_no_such_encoder_or_setting(tiny):
+    with pytest.raises(ValueError, match="leave out what is for encoder=None"):
+        SMITH(tiny.encoder, width=128)
     with pytest.raises(ValueError, match="no-such-encoder"):
         SMITH("no-such-encoder")
     with pytest.raises(TypeError, match="blocklength"):
@@ -167,7 +175,9 @@ def test_a_block_weighs_what_the_score_loses_without_it(make):
 # Saving, and the published checkpoint ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{"combine": "attention"}, {"splitting": "natural", "overlong": "truncate"}])
+@pytest.mark.parametrize(
+    "settings", [{"combine": "attention", "pooling": "mean"}, {"splitting": "natural", "overlong": "truncate"}]
+)
 def test_settings_are_saved(make, tmp_path, settings):
     smith = make(**settings)
     smith.save(tmp_path / "smith")

@@ -121,3 +121,12 @@ def test_positions_need_not_be_contiguous():
 def test_sizes_are_checked(core, context):
     with pytest.raises(ValueError, match=f"core={core}, context={context}"):
         contiguous_windows(np.array([10]), core, context)
+
+
+@given(lengths, st.integers(1, 12))
+def test_windows_by_document(lengths, core):
+    windows = contiguous_windows(np.array(lengths, np.int64), core)
+    rows = windows.by_document(len(lengths))
+    assert len(rows) == len(lengths)
+    for number in range(len(lengths)):
+        assert rows[number].tolist() == np.flatnonzero(windows.document == number).tolist()

@@ -41,7 +41,7 @@ def build_encoder(settings: dict[str, Any], kind: str = "base") -> PreTrainedMod
             sequence classifier; its head computes in float32 whatever the precision of the encoder.
 
     Raises:
-        ValueError: If the kind or the model type is unknown.
+        ValueError: If the kind or the model type is unknown, or a classifier reads its last token.
     """
     from transformers import AutoConfig
 
@@ -239,6 +239,8 @@ def _finished(encoder: PreTrainedModel, kind: str) -> PreTrainedModel:
     if kind == "base" and getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     if kind == "classifier":
+        if getattr(encoder.config, "summary_type", "first") == "last":
+            raise ValueError(f"{encoder.config.model_type} classifies by its last token, which padding moves")
         for name, child in list(encoder.named_children()):
             if child is not encoder.base_model:
                 setattr(encoder, name, FullPrecision(child))

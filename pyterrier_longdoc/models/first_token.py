@@ -1,7 +1,7 @@
 """Leaving out what nobody reads: a cross-encoder's score needs the first token of its last layer only.
 
-The last layer then computes keys and values of all tokens, but queries, projections and the feed-forward block of one:
-a sixth of the layer's work. With six layers a pass gets some 14 % cheaper, with twelve 7 %; the vector is the same.
+The last layer then computes keys and values of all tokens, but query, projection and feed-forward block of one: a sixth
+of its matrix products. With six layers a pass gets some 14 % cheaper, with twelve 7 %; the vector is the same.
 """
 
 from __future__ import annotations

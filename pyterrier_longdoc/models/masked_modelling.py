@@ -31,15 +31,18 @@ class MaskedHeads(nn.Module):
     """What only pre-training uses: the vector of masked blocks, and what predicts words and blocks.
 
     Args:
-        width: Width of the vectors.
+        width: Width of the model's states.
         vocabulary: Number of words.
+        word_width: Width of their vectors, in most encoders that of the states.
         activation: The model's GELU.
     """
 
-    def __init__(self, width: int, vocabulary: int, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, width: int, vocabulary: int, word_width: int, activation: Callable[[Tensor], Tensor]
+    ) -> None:
         super().__init__()
         self.block_mask = nn.Parameter(torch.empty(width).normal_(std=0.02))
-        self.words, self.blocks = _Transform(width, activation), _Transform(width, activation)
+        self.words, self.blocks = _Transform(width, word_width, activation), _Transform(width, width, activation)
         self.word_bias = nn.Parameter(torch.zeros(vocabulary))
 
     def word_logits(self, states: Tensor, table: Tensor) -> Tensor:
@@ -50,15 +53,15 @@ class MaskedHeads(nn.Module):
 class _Transform(nn.Module):
     """Dense, GELU, layer norm, as before BERT's word predictions."""
 
-    def __init__(self, width: int, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, width: int, output: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, eps=1e-12)
+        self.dense, self.norm = nn.Linear(width, output), nn.LayerNorm(output, eps=1e-12)
         self.activation = activation
         nn.init.normal_(self.dense.weight, std=0.02)
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, states: Tensor) -> Tensor:
-        """``[n, width]`` to ``[n, width]``."""
+        """``[n, width]`` to ``[n, output]``."""
         return self.norm(self.activation(self.dense(states)))
 
 
@@ -126,7 +129,8 @@ class MaskedModelling(nn.Module):
         place[index[real]] = (np.arange(len(windows))[:, None] * longest + columns)[real]
         words = self.predict_words(hidden.flatten(0, 1)[self._tensor(place[masked.tokens])], self._tensor(masked.words))
         rows = windows.by_document(len(documents))
-        blocks = self.predict_blocks(self.model.sentence_vectors(hidden[:, 0]), rows, masked.blocks, budget)
+        vectors = self.model.sentence_vectors(self.model.pool_states(hidden, sequences.lengths))
+        blocks = self.predict_blocks(vectors, rows, masked.blocks, budget)
         return Predictions(*words, *blocks)
 
     def predict_words(self, states: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
-from pyterrier_longdoc.models.encoder import build_encoder, check_room, encode_sequences, first_token
+from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, max_positions
 from pyterrier_longdoc.models.masked_modelling import MaskedHeads
 from pyterrier_longdoc.pooling import Budget, Pool, pooled
 from pyterrier_longdoc.text.blocks import block_windows, check_blocks
@@ -28,6 +28,8 @@ from pyterrier_longdoc.text.sentences import Structured
 from pyterrier_longdoc.text.template import Sequences, Template
 from pyterrier_longdoc.windows import Ragged, Windows
 
+#: What of a block's token states becomes its vector: that of [CLS] through a pooler, or their mean.
+POOLINGS = ("pooler", "mean")
 #: What becomes the document's vector (section 4.1.4).
 COMBINATIONS = ("normal", "sum_concat", "mean_concat", "attention")
 
@@ -45,6 +47,8 @@ class SMITHConfig:
         splitting: ``"greedy"`` filling, or ``"natural"``: one sentence a block.
         overlong: ``"split"`` continues a sentence that is longer than a block in the next one; ``"truncate"``, as the
             paper does, drops its tail.
+        pooling: ``"pooler"``, [CLS] through a tanh dense as in BERT; or ``"mean"`` over all tokens, which most sentence
+            encoders were trained for.
         layers: Layers of the document level Transformer (L_2).
         heads: Its attention heads.
         feedforward: Width of its hidden layers.
@@ -68,6 +72,7 @@ class SMITHConfig:
     max_blocks: int = 48
     splitting: str = "greedy"
     overlong: str = "split"
+    pooling: str = "pooler"
     layers: int = 3
     heads: int = 4
     feedforward: int = 1024
@@ -115,18 +120,23 @@ class SMITHModel(DualEncoderModel):
     def __init__(self, config: SMITHConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config.scale, config.bias)
         self.config = config
-        if config.combine not in COMBINATIONS:
-            raise ValueError(f"combine must be one of {', '.join(map(repr, COMBINATIONS))}, got {config.combine!r}")
+        for name, allowed in (("combine", COMBINATIONS), ("pooling", POOLINGS)):
+            if getattr(config, name) not in allowed:
+                known = ", ".join(map(repr, allowed))
+                raise ValueError(f"{name} must be one of {known}, got {getattr(config, name)!r}")
         self.room = check_blocks(
             config.block_length, config.max_blocks, config.template.single.extra, config.overlong, config.splitting
         )
         self.encoder = build_encoder(config.encoder) if encoder is None else encoder
-        check_room(self.encoder, config.template.single, 0, self.room, "block_length")
-        self.width = width = self.encoder.get_input_embeddings().embedding_dim
+        limit = max_positions(self.encoder)
+        if limit is not None and config.block_length > limit:
+            raise ValueError(f"block_length={config.block_length} is more than the encoder's {limit} positions")
+        self.width = width = self.encoder.config.hidden_size
         if width % config.heads:
             raise ValueError(f"heads={config.heads} does not divide the encoder's width of {width}")
         self.dims = width if config.combine == "normal" else 2 * width
-        self.sentence_pooler, self.sentence_dense = nn.Linear(width, width), nn.Linear(width, width)
+        self.sentence_pooler = nn.Linear(width, width) if config.pooling == "pooler" else None
+        self.sentence_dense = nn.Linear(width, width)
         self.block_positions = nn.Embedding(config.max_blocks, width)
         self.block_norm = nn.LayerNorm(width, eps=1e-12)
         self.document_encoder = _transformer(config, width)
@@ -143,8 +153,8 @@ class SMITHModel(DualEncoderModel):
     def add_masked_heads(self) -> None:
         """Gives the model what pre-training needs beside it, if it has it not yet; no other training changes it."""
         if self.masked_heads is None:
-            rows = self.encoder.get_input_embeddings().num_embeddings
-            heads = MaskedHeads(self.width, rows, activation(self.config.activation))
+            table = self.encoder.get_input_embeddings().weight
+            heads = MaskedHeads(self.width, *table.shape, activation(self.config.activation))
             self.masked_heads = heads.to(self.device).requires_grad_(False)
             self.config = replace(self.config, masked_heads=True)
 
@@ -190,11 +200,25 @@ class SMITHModel(DualEncoderModel):
 
     def encode_sentences(self, sequences: Sequences, budget: Budget) -> Tensor:
         """Unit vectors of framed blocks by the sentence level Transformer, ``[blocks, width]``."""
-        return self.sentence_vectors(encode_sequences(self.encoder, sequences, budget, first_token))
+
+        def pooled_states(output: Any, items: np.ndarray) -> Tensor:  # noqa: ANN401 (an output of transformers)
+            return self.pool_states(output.last_hidden_state, sequences.lengths[items])
+
+        return self.sentence_vectors(encode_sequences(self.encoder, sequences, budget, pooled_states))
+
+    def pool_states(self, states: Tensor, lengths: np.ndarray) -> Tensor:
+        """One state ``[b, width]`` a block from those of its tokens ``[b, tokens, width]``, of which so many count."""
+        if self.config.pooling == "pooler":
+            return states[:, 0]
+        count = torch.from_numpy(np.asarray(lengths)).to(states.device)[:, None]
+        real = torch.arange(states.shape[1], device=states.device) < count
+        return (states.float() * real[..., None]).sum(1) / count
 
     def sentence_vectors(self, states: Tensor) -> Tensor:
-        """Unit vectors of blocks from the states of their first tokens, both ``[blocks, width]``."""
-        return self._dense(self.sentence_dense, torch.tanh(self.sentence_pooler(states)))
+        """Unit vectors of blocks from their pooled states, both ``[blocks, width]``."""
+        if self.sentence_pooler is not None:
+            states = torch.tanh(self.sentence_pooler(states))
+        return self._dense(self.sentence_dense, states)
 
     def mask_blocks(self, vectors: Tensor, rows: np.ndarray) -> Tensor:
         """Vectors of blocks with the learned vector of masked ones in place of ``rows``.

@@ -16,7 +16,8 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from pyterrier_longdoc.models.block_attention import BlockAttention, full_attention_limit
-from pyterrier_longdoc.models.passages import CrossEncoderConfig, CrossEncoderModel, Passages
+from pyterrier_longdoc.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
+from pyterrier_longdoc.models.passages import Passages
 from pyterrier_longdoc.text.template import Sequences
 from pyterrier_longdoc.windows import Ragged
 

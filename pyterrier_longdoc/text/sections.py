@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -224,17 +225,19 @@ def shuffle_sections(documents: Sectioned, seed: int = 0) -> Sectioned:
 
     Args:
         documents: The documents.
-        seed: With the number of a document it decides on the order. Two sections always change places.
+        seed: With a document's tokens it decides on the order, which is never that of before.
     """
     document, _, rows = documents.runs()
     groups = np.split(np.arange(len(rows)), np.searchsorted(document, np.arange(1, len(documents))))
-    order = [group[shuffled_order(len(group), seed, number)] for number, group in enumerate(groups)]
+    order = [
+        group[shuffled_order(len(group), seed, documents[number].tobytes())] for number, group in enumerate(groups)
+    ]
     return documents.select(_rows(rows[np.concatenate([np.empty(0, np.int64), *order])]), documents.lengths)
 
 
-def shuffled_order(count: int, seed: int, number: int) -> np.ndarray:
-    """A random order of some sections, never their own one if there are two or more."""
-    random = np.random.default_rng([seed, number])
+def shuffled_order(count: int, seed: int, content: bytes) -> np.ndarray:
+    """A random order of the sections of a document, never their own one if there are two or more."""
+    random = np.random.default_rng([seed, crc32(content)])
     order = random.permutation(count)
     while count > 1 and (order == np.arange(count)).all():
         order = random.permutation(count)

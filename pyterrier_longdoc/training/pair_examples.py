@@ -34,7 +34,7 @@ class PairSettings(Settings):
     """Settings of :func:`pyterrier_longdoc.pairs.fit_pairs`; what is not listed is as in :class:`Settings`.
 
     Attributes:
-        loss: ``"binary"`` or ``"in_batch"``.
+        loss: ``"binary"`` or ``"in_batch"``, where each of several processes sees the candidates of its own share.
         measure: What decides which weights are best on validation pairs: ``"AUC"``, ``"accuracy"`` or ``"F1"``, the
             last two at their best threshold there.
         negatives: With ``"in_batch"``, documents labelled as not matching that each example brings along, if it has

@@ -36,6 +36,8 @@ PRETRAINING: dict[str, Any] = {
     "lr": 5e-5, "representation_lr": 5e-5, "batch_size": 32, "epochs": 10, "weight_decay": 0.01, "clip_norm": 1.0,
     "schedule": "linear",
 }
+#: Settings that only a training on queries has.
+_OF_RANKING = ("loss", "negatives", "min_label", "graded", "teacher", "measure", "train_doc_tokens")
 #: First number of the seeds of masks; those of other uses are in :mod:`~pyterrier_longdoc.training.task`.
 _MASKS = 4
 #: Of BERT: of the chosen words 80 % are masked, 10 % become another word, 10 % stay.
@@ -56,6 +58,9 @@ def pretrain(
     **settings: Any,  # noqa: ANN401
 ) -> SMITH:
     """Pre-trains SMITH on plain texts; see :meth:`SMITH.pretrain <pyterrier_longdoc.smith.SMITH.pretrain>`."""
+    foreign = sorted(settings.keys() & set(_OF_RANKING))
+    if foreign:
+        raise TypeError(f"pretrain has no setting {', '.join(map(repr, foreign))}: there are no queries to rank for")
     chosen = Settings.of(**{**PRETRAINING, **settings})
     masks = Masks.of(ranker, masked_words, masked_blocks)
     processes = processes_for(ranker)

@@ -207,6 +207,14 @@ def test_unknown_settings(settings):
         build_encoder(settings)
 
 
+def test_classifiers_that_read_their_last_token():
+    """With padding behind it, another one in each batch."""
+    settings = {"model_type": "xlnet", "vocab_size": 9, "d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 8}
+    assert max_positions(build_encoder(settings)) is None
+    with pytest.raises(ValueError, match="xlnet classifies by its last token"):
+        build_encoder(settings, "classifier")
+
+
 def test_unknown_kinds():
     with pytest.raises(ValueError, match="kind must be one of 'base', 'pooled', 'classifier'"):
         build_encoder({"model_type": "bert", **SETTINGS["bert"]}, "logits")

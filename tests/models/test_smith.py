@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from pyterrier_longdoc.models.encoder import encode_sequences
 from pyterrier_longdoc.models.masked_modelling import MaskedModelling
-from pyterrier_longdoc.models.smith import COMBINATIONS, SMITHConfig, SMITHModel, framed_blocks
+from pyterrier_longdoc.models.smith import COMBINATIONS, POOLINGS, SMITHConfig, SMITHModel, framed_blocks
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.sentences import Structured
 from pyterrier_longdoc.text.template import Frame, Template
@@ -316,6 +316,17 @@ def test_a_document_is_its_framed_blocks(make_model, combine):
     torch.testing.assert_close(expected.norm(dim=1), torch.ones(3))
 
 
+def test_mean_pooling_is_over_real_tokens(make_model):
+    model, text = make_model(pooling="mean"), documents([8, 2])
+    with torch.inference_mode():
+        sequences = model.config.template.windows(text, model.blocks(text))
+        vectors = model.encode_sentences(sequences, BUDGET)
+        for number, vector in enumerate(vectors):
+            states = model.encoder(input_ids=torch.from_numpy(sequences.ids[number]).long()[None]).last_hidden_state[0]
+            expected = functional.normalize(model.sentence_dense(states.mean(0)), dim=0)
+            torch.testing.assert_close(vector, expected, atol=1e-6, rtol=0)
+
+
 def test_an_empty_document_is_an_empty_block(make_model):
     model = make_model()
     with torch.inference_mode():
@@ -378,8 +389,9 @@ def test_occluded_documents_are_those_without_a_block(make_model):
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_gradients_reach_all_parameters(make_model, combine):
-    model = make_model(combine=combine)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_gradients_reach_all_parameters(make_model, combine, pooling):
+    model = make_model(combine=combine, pooling=pooling)
     model.train()
     texts = documents([5, 9, 9], [7, 3])
     model(texts, texts, np.array([[0, 1], [1, 0], [0, 0]]), Budget(30)).square().sum().backward()
@@ -391,8 +403,9 @@ def test_gradients_reach_all_parameters(make_model, combine):
     ("settings", "message"),
     [
         ({"combine": "max"}, "combine must be one of 'normal', 'sum_concat', 'mean_concat', 'attention', got 'max'"),
+        ({"pooling": "cls"}, "pooling must be one of 'pooler', 'mean', got 'cls'"),
         ({"block_length": 2}, "block_length=2 leaves no room"),
-        ({"block_length": 13}, "lower block_length to at most 10|encoder's 12 positions"),
+        ({"block_length": 13}, "block_length=13 is more than the encoder's 12 positions"),
         ({"heads": 3}, "heads=3 does not divide the encoder's width of 16"),
         ({"activation": "relu"}, "activation must be 'gelu' or 'gelu_pytorch_tanh', got 'relu'"),
         ({"splitting": "none"}, "splitting must be one of"),

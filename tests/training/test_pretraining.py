@@ -210,6 +210,23 @@ def test_fine_tuning_goes_on_from_pretraining(tmp_path):
     assert not weights_equal(again, ranker)
 
 
+@pytest.mark.parametrize("kind", ["electra", "modernbert", "roberta"])
+def test_any_encoder(kind, tmp_path):
+    """Token vectors narrower than states, no position table, positions that start at 2."""
+    from transformers import AutoConfig, AutoModel
+
+    own = {"electra": {"embedding_size": 8}, "roberta": {"pad_token_id": 1}, "modernbert": {"pad_token_id": 0}}[kind]
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(kind, vocab_size=30, **sizes, **own)).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    levels = {"layers": 1, "heads": 2, "feedforward": 16, "block_length": 10}
+    ranker = SMITH(str(tmp_path), **levels).pretrain(texts(), **{**RUN, "epochs": 1, "save_every": None})
+    vectors = ranker.encode_docs(texts(3))
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert not np.allclose(vectors[0], vectors[1], atol=1e-4)
+
+
 def test_any_kind_of_corpus():
     kinds = [
         texts(),
@@ -242,6 +259,8 @@ def test_bad_settings(options, message):
 def test_an_unknown_setting():
     with pytest.raises(TypeError, match="no setting 'learning_rate'"):
         smith().pretrain(texts(), learning_rate=1)
+    with pytest.raises(TypeError, match="pretrain has no setting 'loss', 'negatives'"):
+        smith().pretrain(texts(), negatives=3, loss="hinge")
 
 
 def test_a_tokenizer_without_a_mask():

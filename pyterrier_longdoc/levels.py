@@ -1,0 +1,329 @@
+"""Documents compared at three levels: as wholes, by their sections, and by their chunks (CoLDE, sections 3 and 4.3).
+
+One number hides which parts of two long documents are alike. A ranker that can say what it makes of the parts of a
+document has a method ``parts(texts) -> list[Parts]``, for CoLDE the vectors that it computes anyway, for others each
+part read on its own; :class:`Comparison` lays the parts of two or more documents side by side. It is made by
+``ranker.explain(text, other_text)``, and for each row of a result frame by ``ranker.explain(results)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_longdoc.explain import LEVEL_COLUMNS, LEVELS, stretches_of
+from pyterrier_longdoc.highlight import block, page
+from pyterrier_longdoc.text.sections import headings, section_chunks, tokenize_sections
+from pyterrier_longdoc.text.tokens import character_spans
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pyterrier_longdoc.dual_encoder import DualEncoder
+    from pyterrier_longdoc.windows import Windows
+
+#: Tokens of the chunks of rankers that have none of their own.
+_CHUNK = 128
+#: What heat maps show.
+MAPS = (*LEVELS, "attention")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a ranker makes of one document at three levels; vectors of the same level can be compared.
+
+    Attributes:
+        document: Vector of the whole, ``[d]``.
+        sections: Vectors of its sections, ``[s, d']``.
+        chunks: Vectors of its chunks, ``[c, d'']``.
+        section_positions: Positions of each section's tokens in the document.
+        chunk_positions: The same of each chunk.
+        section_of: The section that each chunk begins in, int64 ``[c]``.
+        attention: How much each chunk (row) looks at each other one, ``[c, c]``, if it does.
+        kind: What the ranker calls its chunks.
+    """
+
+    document: np.ndarray
+    sections: np.ndarray
+    chunks: np.ndarray
+    section_positions: Sequence[np.ndarray]
+    chunk_positions: Sequence[np.ndarray]
+    section_of: np.ndarray
+    attention: np.ndarray | None = None
+    kind: str = "chunk"
+
+
+def compare(ranker: DualEncoder, texts: Sequence[str], names: Sequence[str] | None = None) -> Comparison:
+    """Compares documents with each other; see :class:`Comparison`.
+
+    Args:
+        ranker: A ranker with a method ``parts``.
+        texts: Two or more documents.
+        names: What to call them; A, B, C ... by default.
+
+    Raises:
+        ValueError: If there are fewer than two documents, or their names are not as many and all different.
+        TypeError: If a document is no string.
+    """
+    if len(texts) < 2:
+        raise ValueError(f"a comparison needs two documents or more, got {len(texts)}")
+    names = [chr(ord("A") + number) for number in range(len(texts))] if names is None else [str(each) for each in names]
+    if len(names) != len(texts) or len(set(names)) != len(texts):
+        raise ValueError(f"names must be {len(texts)} different ones, got {names}")
+    for name, text in zip(names, texts, strict=True):
+        if not isinstance(text, str):
+            raise TypeError(f"document {name} is {type(text).__name__}, not text")
+    spans = [character_spans(ranker.tokenizer, text) for text in texts]
+    return Comparison(names, texts, spans, ranker.parts(texts), repr(ranker))
+
+
+def compare_results(ranker: DualEncoder, res: pd.DataFrame) -> list[Comparison]:
+    """Compares the query and the document of each row of a frame; each different text is read once."""
+    documents = res[ranker.text_field].astype(object).where(res[ranker.text_field].notna(), "")
+    rows = list(zip(res["query"], documents, strict=True))
+    texts = list(dict.fromkeys(text for row in rows for text in row))
+    parts = dict(zip(texts, ranker.parts(texts) if texts else [], strict=True))
+    spans = {text: character_spans(ranker.tokenizer, text) for text in texts}
+    found = []
+    for row, qid, docno in zip(rows, res["qid"], res["docno"], strict=True):
+        names = [f"query {qid}" if qid == docno else str(qid), str(docno)]
+        found.append(Comparison(names, row, [spans[text] for text in row], [parts[text] for text in row], repr(ranker)))
+    return found
+
+
+class Comparison:
+    """The similarities of documents, of their sections and of their chunks.
+
+    As the last line of a notebook's cell it shows the first document's chunks beside those of each other one, with
+    lines between those that are alike (Figure 5 of the CoLDE paper).
+
+    Args:
+        names: What the documents are called.
+        texts: The documents.
+        spans: First and past-last character of each token of each document.
+        parts: What the ranker makes of each.
+        ranker: Name of the ranker.
+
+    Attributes:
+        names: What the documents are called.
+        texts: The documents.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        texts: Sequence[str],
+        spans: Sequence[np.ndarray],
+        parts: Sequence[Parts],
+        ranker: str,
+    ) -> None:
+        self.names, self.texts = list(names), list(texts)
+        self._spans, self._parts, self._ranker = spans, parts, ranker
+
+    @cached_property
+    def parts(self) -> pd.DataFrame:
+        """One row a document, section and chunk.
+
+        Columns: ``document``; ``level``; ``part``, its label ("A", "A §1", "A §1.2" for the second chunk of the first
+        section); ``kind``; ``heading``, that of its section if the text has one there; ``tokens`` and ``spans``, lists
+        of first and past-last token and character of each stretch; ``text``.
+        """
+        columns = ["document", "level", "part", "kind", "heading", "tokens", "spans", "text"]
+        rows = [row for number in range(len(self.names)) for row in self._rows(number)]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _rows(self, number: int) -> Iterator[tuple]:
+        name, parts = self.names[number], self._parts[number]
+        whole = np.concatenate([np.empty(0, np.int64), *parts.section_positions])
+        yield name, LEVELS[0], name, LEVELS[0], "", *self._place(number, whole)
+        titles = []
+        for section, positions in enumerate(parts.section_positions):
+            tokens, spans, text = self._place(number, positions)
+            titles.append(_title(self.texts[number], spans))
+            yield name, LEVELS[1], f"{name} §{section + 1}", LEVELS[1], titles[-1], tokens, spans, text
+        seen = [0] * len(titles)
+        for section, positions in zip(parts.section_of, parts.chunk_positions, strict=True):
+            seen[section] += 1
+            label = f"{name} §{section + 1}.{seen[section]}"
+            yield name, LEVELS[2], label, parts.kind, titles[section], *self._place(number, positions)
+
+    def _place(self, number: int, positions: np.ndarray) -> tuple[list, list, str]:
+        tokens, spans = stretches_of(positions, self._spans[number])
+        return tokens, spans, "".join(self.texts[number][first:end] for first, end in spans)
+
+    # Matrices ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def documents(self) -> pd.DataFrame:
+        """The cosine of each document and each other one."""
+        return self._cosines("document", [each.document[None] for each in self._parts])
+
+    @cached_property
+    def sections(self) -> pd.DataFrame:
+        """The cosine of each section and each other one, within and across documents."""
+        return self._cosines("section", [each.sections for each in self._parts])
+
+    @cached_property
+    def chunks(self) -> pd.DataFrame:
+        """The cosine of each chunk and each other one, within and across documents."""
+        return self._cosines("chunk", [each.chunks for each in self._parts])
+
+    @cached_property
+    def attention(self) -> pd.DataFrame | None:
+        """How much each chunk (row) looks at each other one of its document; ``None`` if the ranker's do not."""
+        tables = [each.attention for each in self._parts]
+        if any(table is None for table in tables):
+            return None
+        labels = self._labels("chunk")
+        joined = pd.DataFrame(0.0, labels, labels)
+        place = 0
+        for table in tables:
+            joined.iloc[place : place + len(table), place : place + len(table)] = table
+            place += len(table)
+        return joined
+
+    def matrix(self, level: str) -> pd.DataFrame:
+        """:attr:`documents`, :attr:`sections` or :attr:`chunks` by the name of the level, or :attr:`attention`.
+
+        Raises:
+            ValueError: If there is no such level, or no attention.
+        """
+        if level not in MAPS:
+            raise ValueError(f"level must be one of {', '.join(map(repr, MAPS))}, got {level!r}")
+        if level != "attention":
+            return getattr(self, f"{level}s")
+        if self.attention is None:
+            raise ValueError(f"the parts that {self._ranker} compares do not look at each other: there is no attention")
+        return self.attention
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each two parts of different documents.
+
+        Columns: ``level``, ``part_a``, ``part_b``, ``similarity``, ``kind``, and of both parts ``heading``, ``tokens``,
+        ``spans`` and ``text``, such as ``text_a`` and ``text_b``.
+        """
+        described = ["heading", "tokens", "spans", "text"]
+        tables = []
+        for level in LEVELS:
+            parts = self.parts[self.parts["level"] == level].reset_index(drop=True)
+            groups = parts.groupby("document", sort=False).indices
+            for first, second in combinations(groups.values(), 2):
+                a, b = (each.ravel() for each in np.meshgrid(first, second, indexing="ij"))
+                sides = [
+                    parts.loc[rows, ["part", *described]].reset_index(drop=True).add_suffix(f"_{side}")
+                    for side, rows in (("a", a), ("b", b))
+                ]
+                similarity = self.matrix(level).to_numpy()[a, b]
+                own = pd.DataFrame({"level": level, "similarity": similarity, "kind": parts["kind"].to_numpy()[b]})
+                tables.append(pd.concat([own, *sides], axis=1))
+        return pd.concat(tables, ignore_index=True)[LEVEL_COLUMNS]
+
+    def _cosines(self, level: str, vectors: Sequence[np.ndarray]) -> pd.DataFrame:
+        joined = np.concatenate(vectors).astype(np.float64)
+        lengths = np.linalg.norm(joined, axis=1, keepdims=True)
+        unit = joined / np.where(lengths > 0, lengths, 1)
+        labels = self._labels(level)
+        return pd.DataFrame(unit @ unit.T, labels, labels)
+
+    def _labels(self, level: str) -> list[str]:
+        return self.parts.loc[self.parts["level"] == level, "part"].tolist()
+
+    # Pictures ---------------------------------------------------------------------------------------------------------
+
+    def plot(self, levels: Sequence[str] = MAPS) -> Figure:
+        """Heat maps of the levels (Figure 4); see :func:`pyterrier_longdoc.plots.plot_comparison`."""
+        from pyterrier_longdoc.plots import plot_comparison
+
+        return plot_comparison(self, levels)
+
+    def html(self, title: str | None = None, *, lines: int = 12) -> str:
+        """A page of its own, without scripts or links to elsewhere.
+
+        Args:
+            title: Its title; the names of the documents by default.
+            lines: So many lines between chunks are drawn, the strongest, for each two documents.
+
+        Raises:
+            ValueError: If ``lines`` is under 1.
+        """
+        return page(title or f"What is alike in {', '.join(self.names)}", self._block(lines))
+
+    def save(self, path: str | Path, title: str | None = None, *, lines: int = 12) -> None:
+        """Writes the page to a file; arguments as in :meth:`html`."""
+        Path(path).write_text(self.html(title, lines=lines), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return self._block(12)
+
+    def _block(self, lines: int) -> str:
+        from pyterrier_longdoc.linked_text import linked_texts
+
+        if lines < 1:
+            raise ValueError(f"lines must be at least 1, got {lines}")
+        return block(list(linked_texts(self, self._ranker, lines)))
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.names)} by {self._ranker}: {len(self.parts)} parts>"
+
+
+def _title(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The heading that a section begins with, if there is one."""
+    if not spans:
+        return ""
+    first = spans[0][0]
+    before = (each for each in headings(text) if each.start <= first)
+    return next((each.title for each in before if not text[each.start : first].strip()), "")
+
+
+# Rankers without vectors of parts -------------------------------------------------------------------------------------
+
+
+def parts_alone(
+    ranker: DualEncoder, texts: Sequence[str], own: tuple[Windows, np.ndarray] | None = None
+) -> list[Parts]:
+    """The parts of texts for a ranker that makes one vector of a whole text: each part is read as if it were all.
+
+    Args:
+        ranker: The ranker.
+        texts: The documents.
+        own: Chunks of its own, over the texts as it reads them, and their vectors ``[c, d]``; if ``None``, sections
+            are cut into stretches, which are read alone too.
+    """
+    read = ranker._read(list(texts)).lengths
+    tokens = tokenize_sections(ranker.tokenizer, texts).head(read)
+    sections = section_chunks(tokens, max(1, int(read.max(initial=1)))).windows  # one chunk a section
+    chunks = section_chunks(tokens, _CHUNK).windows if own is None else own[0]
+    spans = [character_spans(ranker.tokenizer, text) for text in texts]
+    pieces = [_pieces(texts, spans, windows) for windows in ([sections, chunks] if own is None else [sections])]
+    vectors = ranker.encode_docs([*texts, *(piece for each in pieces for piece in each)])
+    whole, of_section, of_chunk = np.split(vectors, [len(texts), len(texts) + len(sections)])
+    of_chunk = of_chunk if own is None else own[1]
+    kind = "stretch" if own is None else ranker.window_kind
+    begins = np.where(read[chunks.document] > 0, tokens.offsets[chunks.document] + chunks.positions[:, 0], -1)
+    section = np.append(tokens.section, 0)[begins].astype(np.int64)  # the last one is that of empty documents
+    found = []
+    for document in range(len(texts)):
+        mine, its = sections.document == document, chunks.document == document
+        rows = sections.positions[mine], chunks.positions[its]
+        positions = [[row[row >= 0] for row in each] for each in rows]
+        found.append(
+            Parts(whole[document], of_section[mine], of_chunk[its], *positions, section[its], kind=kind)
+        )
+    return found
+
+
+def _pieces(texts: Sequence[str], spans: Sequence[np.ndarray], windows: Windows) -> list[str]:
+    """The text of each window."""
+    pieces = []
+    for document, positions in zip(windows.document, windows.positions, strict=True):
+        characters = spans[document][positions[positions >= 0]]
+        pieces.append(texts[document][characters[0, 0] : characters[-1, 1]] if len(characters) else "")
+    return pieces

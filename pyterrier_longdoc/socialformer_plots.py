@@ -1,0 +1,203 @@
+"""Figures 4 to 6 of the Socialformer paper: what the patterns connect, how large circles are, and where it helps.
+
+All return matplotlib figures and show nothing themselves. They need matplotlib, the extra ``plot``; the numbers of
+Figure 6, :func:`measure_by_length`, do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_longdoc.graph import friend_circles, sample_graph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pyterrier_longdoc.socialformer import Socialformer
+
+_PALETTE = ("#d97706", "#2563eb", "#059669", "#9333ea", "#db2777", "#64748b")
+
+
+def plot_patterns(ranker: Socialformer, query: str, text: str, *, sparsity: float = 0.9, seed: int = 0) -> Figure:
+    """Draws Figure 4: the adjacency matrix that each pattern alone makes of a document, and that of their mixture.
+
+    Args:
+        ranker: A Socialformer; patterns that it does not use are left out.
+        query: The query's text.
+        text: The document's text, read up to ``max_doc_tokens``.
+        sparsity: Share of the pairs of tokens that are not connected.
+        seed: Seed of the graphs.
+
+    Raises:
+        ValueError: If the document has no tokens.
+    """
+    weights = _filled(ranker, query, text).weights
+    off = {"static_distance": False} | dict.fromkeys(("static_centrality", "dynamic_distance", "dynamic_centrality"))
+    shown = {name.replace("_", " "): replace(weights, **{**off, name: getattr(weights, name)})
+             for name in weights.patterns}
+    shown["mixture" if weights.patterns else "random edges"] = weights
+    figure, axes = _figure(1, len(shown), width=2.6 * len(shown), height=3.0)
+    for ax, (name, each) in zip(axes, shown.items(), strict=True):
+        matrix = sample_graph(each, 1 - sparsity, seed).dense()
+        ax.imshow(matrix, cmap="Blues", interpolation="antialiased", vmin=0, vmax=1)
+        ax.set(title=name, xlabel="token", xticks=[0, weights.n - 1], yticks=[0, weights.n - 1])
+    return figure
+
+
+def plot_circle_sizes(
+    ranker: Socialformer,
+    query: str,
+    text: str,
+    *,
+    sparsities: Sequence[float] = (0.99, 0.97, 0.95, 0.93),
+    n_circles: int = 32,
+    seed: int = 0,
+) -> Figure:
+    """Draws Figure 5: how many tokens the first circles hold, by sparsity, for both partitions.
+
+    Args:
+        ranker: A Socialformer.
+        query: The query's text.
+        text: The document's text, read up to ``max_doc_tokens``.
+        sparsities: Shares of the pairs of tokens that are not connected.
+        n_circles: Circles that are cut.
+        seed: Seed of the graphs.
+
+    Raises:
+        ValueError: If the document has no tokens.
+    """
+    weights, limit = _filled(ranker, query, text).weights, ranker.model.config.max_nodes
+    figure, axes = _figure(1, 2, width=8, height=3.2, sharey=True)
+    for ax, partition in zip(axes, ("edge", "node"), strict=True):
+        for sparsity, colour in zip(sparsities, _colours(len(sparsities)), strict=True):
+            graph = sample_graph(weights, 1 - sparsity, seed)
+            sizes = [len(circle) for circle in friend_circles(graph, n_circles, limit, partition, weights)]
+            label = f"sparsity {sparsity:g}"
+            ax.plot(np.arange(1, n_circles + 1), sizes + [0] * (n_circles - len(sizes)), color=colour, label=label)
+        ax.set(title=f"{partition} partition", xlabel="circle", ylim=(0, limit * 1.05))
+        _without_frame(ax)
+    axes[0].set_ylabel("tokens")
+    axes[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def plot_gain_by_length(
+    runs: Mapping[str, pd.DataFrame],
+    qrels: pd.DataFrame,
+    lengths: Mapping[str, int] | pd.Series,
+    *,
+    borders: Sequence[int] = (512, 1024, 2048),
+    measure: Any = "RR@100",  # noqa: ANN401
+    min_label: int = 1,
+) -> Figure:
+    """Draws Figure 6: a measure of several runs, by how long the relevant documents of the queries are.
+
+    Args:
+        runs: Name -> results of the same queries.
+        qrels: Judgements with ``qid``, ``docno`` and ``label``.
+        lengths: ``docno`` -> length of the relevant documents, in tokens or whatever ``borders`` count.
+        borders: Lengths at which one group of queries ends and the next begins.
+        measure: A measure of ``ir_measures``, or its name.
+        min_label: Judgements from here on are relevant.
+    """
+    table = measure_by_length(runs, qrels, lengths, borders=borders, measure=measure, min_label=min_label)
+    groups = list(dict.fromkeys(table["length"]))
+    figure, (ax,) = _figure(1, 1, width=1.5 + 1.4 * len(groups), height=3.4)
+    width = 0.8 / len(runs)
+    for place, (name, colour) in enumerate(zip(runs, _colours(len(runs)), strict=True)):
+        rows = table[table["run"] == name]
+        left = np.arange(len(groups)) + (place - (len(runs) - 1) / 2) * width
+        ax.bar(left, rows["value"], width=0.92 * width, color=colour, label=name)
+    queries = table.drop_duplicates("length")["queries"]
+    labels = [f"{group}\n{count} queries" for group, count in zip(groups, queries, strict=True)]
+    ax.set(ylabel=str(measure), xlabel="length of the relevant document (tokens)")
+    ax.set_xticks(range(len(groups)), labels)
+    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    _without_frame(ax)
+    return figure
+
+
+def measure_by_length(
+    runs: Mapping[str, pd.DataFrame],
+    qrels: pd.DataFrame,
+    lengths: Mapping[str, int] | pd.Series,
+    *,
+    borders: Sequence[int] = (512, 1024, 2048),
+    measure: Any = "RR@100",  # noqa: ANN401
+    min_label: int = 1,
+) -> pd.DataFrame:
+    """The numbers of :func:`plot_gain_by_length`; arguments as there.
+
+    A query belongs where the mean length of its relevant documents lies; queries without any are left out.
+
+    Returns:
+        One row for each group of queries that is not empty and each run: ``length`` (such as ``"512-1024"``), ``run``,
+        ``queries`` (how many), ``value`` (mean of the measure; a query without results counts as 0).
+
+    Raises:
+        ValueError: If there are no runs, borders do not ascend, no query has a relevant document, or the length of one
+            is unknown.
+    """
+    import ir_measures
+
+    if not runs:
+        raise ValueError("runs must hold at least one run")
+    if list(borders) != sorted(set(borders)):
+        raise ValueError(f"borders must ascend, got {list(borders)}")
+    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
+    relevant = qrels[qrels["label"] >= min_label]
+    if not len(relevant):
+        raise ValueError(f"no document has a label of at least {min_label}")
+    size = relevant["docno"].map(lengths if isinstance(lengths, pd.Series) else dict(lengths))
+    if size.isna().any():
+        first = relevant["docno"][size.isna()].iloc[0]
+        raise ValueError(f"lengths lack {int(size.isna().sum())} documents, such as {first!r}")
+    group = np.searchsorted(borders, size.groupby(relevant["qid"]).mean(), side="right")
+    group = pd.Series(group, index=size.groupby(relevant["qid"]).mean().index)
+    names = [f"<{borders[0]}", *(f"{a}-{b}" for a, b in zip(borders, borders[1:], strict=False)), f">={borders[-1]}"]
+    wanted = ir_measures.parse_measure(str(measure))
+    rows = []
+    for name, run in runs.items():
+        judged, found = qrels.rename(columns=_IR_COLUMNS), run.rename(columns=_IR_COLUMNS)
+        values = {each.query_id: each.value for each in ir_measures.iter_calc([wanted], judged, found)}
+        of_query = group.index.map(lambda qid, values=values: values.get(qid, 0.0))
+        for place, part in pd.Series(of_query, index=group.index).groupby(group):
+            rows.append({"length": names[place], "run": name, "queries": len(part), "value": part.mean(), "_": place})
+    return pd.DataFrame(rows).sort_values("_", kind="stable", ignore_index=True).drop(columns="_")
+
+
+_IR_COLUMNS = {"qid": "query_id", "docno": "doc_id", "label": "relevance"}
+
+
+def _filled(ranker: Socialformer, query: str, text: str) -> Any:  # noqa: ANN401
+    if not hasattr(ranker, "social_graph"):
+        raise TypeError(f"{ranker} draws no social graph; only Socialformer does")
+    graph = ranker.social_graph(query, text)
+    if not graph.weights.n:
+        raise ValueError("the document has no tokens, so there is no graph to draw")
+    return graph
+
+
+def _figure(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:  # noqa: ANN401
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install pyterrier-longdoc[plot]") from error
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
+    )
+    return figure, axes.ravel()
+
+
+def _without_frame(ax: Any) -> None:  # noqa: ANN401
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _colours(count: int) -> list[str]:
+    return [_PALETTE[place % len(_PALETTE)] for place in range(count)]
