@@ -17,8 +17,8 @@ from pyterrier_longdoc.dual_encoder import DualEncoder, occlusion_evidence
 from pyterrier_longdoc.levels import Parts
 from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, Levels
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
-from pyterrier_longdoc.text.sections import Sectioned, shuffle_sections, tokenize_sections
-from pyterrier_longdoc.text.sentences import splitter_of
+from pyterrier_longdoc.text.sections import Sectioned, heading_characters, shuffle_sections
+from pyterrier_longdoc.text.sentences import Structured, splitter_of, tokenize_sentences
 from pyterrier_longdoc.text.template import Template
 from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER
 
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 class CoLDE(DualEncoder):
     """CoLDE: contrastive, sections and chunks of long documents compared at three levels (Jha et al., TKDD 2023).
 
-    Queries are encoded as documents are, and may be documents. Texts of any length are read to their end. Before it is
-    trained only its encoder knows anything: the heads above it are random.
+    Queries are encoded as documents are, and may be documents. Texts of any length are read to their end, unless
+    ``max_tokens`` says otherwise for both, or ``max_doc_tokens`` for documents. Before it is trained only its encoder
+    knows anything: the heads above it are random.
 
     Args:
         encoder: Directory or hub name of a Hugging Face encoder; MiniLM, which needs no network, by default. For
@@ -80,10 +81,23 @@ class CoLDE(DualEncoder):
         super().__init__(model, tokenizer, model_name=f"{encoder}#{fingerprint(model)}", **settings)
 
     def tokenize(self, texts: Sequence[str]) -> Sectioned:
-        """Token ids of whole texts, with their sections."""
+        """Token ids of texts up to ``max_tokens``, with their sections; a warning counts what is left out."""
+        return self._in_sections(self._structured(texts))
+
+    def _read(self, documents: Sequence[str]) -> Sectioned:
+        tokens = self._cut(self._structured(documents), self.max_doc_tokens, "max_doc_tokens", "documents")
+        return self._in_sections(tokens)
+
+    def _structured(self, texts: Sequence[str]) -> Structured:
         config = self.model.config
-        tokens = tokenize_sections(self.tokenizer, texts, config.section_count, splitter_of(config.sentences)[1])
-        return tokens if self._shuffle is None else shuffle_sections(tokens, self._shuffle)
+        splitter = splitter_of(config.sentences)[1]
+        tokens = tokenize_sentences(self.tokenizer, texts, splitter, heading_characters)
+        return self._cut(tokens, config.max_tokens, "max_tokens", "texts")
+
+    def _in_sections(self, tokens: Structured) -> Sectioned:
+        """What is read of texts, cut into sections: those of a long text's head are not those of the whole."""
+        sections = Sectioned.of(tokens, self.model.config.section_count)
+        return sections if self._shuffle is None else shuffle_sections(sections, self._shuffle)
 
     def with_sections(self, sections: int) -> CoLDE:
         """A ranker over the same weights that cuts documents into another number of sections (section 4.5.4).

@@ -96,137 +96,6 @@ def score_pairs(ranker: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs.assign(score=scored.set_index("pair")["score"].reindex(range(len(pairs))).to_numpy())
 
 
-def evaluate_pairs(
-    scored: pd.DataFrame,
-    validation: pd.DataFrame | None = None,
-    *,
-    threshold: float | None = None,
-    best: str = "accuracy",
-    measures: Sequence[Any] = ("AP", "RR", "nDCG@10"),
-) -> dict[str, float]:
-    """Measures scored pairs, as classification and as ranking.
-
-    Args:
-        scored: Pairs with ``label`` and ``score`` (see :func:`score_pairs`); ranking measures also need ``id_a, id_b``.
-        validation: Other scored pairs, on which the threshold is chosen.
-        threshold: The threshold, in place of ``validation``: pairs that score higher are said to match.
-        best: What the threshold is the best for on the validation pairs: ``"accuracy"`` or ``"F1"``.
-        measures: Measures of ``ir_measures`` over the candidates of each source that has a match; none if empty.
-
-    Returns:
-        ``accuracy, precision, recall, F1, AUC, threshold``, and the measures by name.
-
-    Raises:
-        ValueError: If neither ``validation`` nor ``threshold`` is given, or both; if a score or label is missing; or if
-            only one label occurs.
-    """
-    labels, scores = _labels_and_scores(scored)
-    if (validation is None) == (threshold is None):
-        raise ValueError("give either validation pairs, on which the threshold is chosen, or a threshold")
-    if validation is not None:
-        threshold = best_threshold(*_labels_and_scores(validation), best)
-    values = {**classification(labels, scores, threshold), "AUC": auc(labels, scores), "threshold": float(threshold)}
-    if measures:
-        values |= _ranking(scored.assign(relevance=labels.astype(int)), measures)
-    return values
-
-
-def classification(labels: np.ndarray, scores: np.ndarray, threshold: float) -> dict[str, float]:
-    """Accuracy, precision, recall and F1 of calling a pair a match where its score is above a threshold.
-
-    Precision is 0 where nothing is called a match, as recall is where nothing matches.
-    """
-    called = scores > threshold
-    hits = float((called & labels).sum())
-    matches, positives = int(labels.sum()), int(called.sum())
-    return {
-        "accuracy": float((called == labels).mean()),
-        "precision": hits / max(1, positives),
-        "recall": hits / max(1, matches),
-        "F1": 2 * hits / max(1, positives + matches),
-    }
-
-
-def auc(labels: np.ndarray, scores: np.ndarray) -> float:
-    """The area under the ROC curve: how often a match scores higher than another pair, ties counting half."""
-    ranks = pd.Series(scores).rank().to_numpy()
-    matches = int(labels.sum())
-    others = len(labels) - matches
-    return float((ranks[labels].sum() - matches * (matches + 1) / 2) / (matches * others))
-
-
-def best_threshold(labels: np.ndarray, scores: np.ndarray, best: str = "accuracy") -> float:
-    """The threshold at which scored pairs have the best accuracy or F1; the lowest one of several.
-
-    It lies halfway between two scores, or beside all of them.
-
-    Raises:
-        ValueError: If ``best`` is neither.
-    """
-    if best not in ("accuracy", "F1"):
-        raise ValueError(f"best must be 'accuracy' or 'F1', got {best!r}")
-    order = np.argsort(scores, kind="stable")
-    scores, labels = scores[order], labels[order]
-    ends = np.append(np.flatnonzero(np.diff(scores)), len(scores) - 1)  # the last of equal scores
-    below = np.concatenate([[0], ends + 1])  # pairs at or under each threshold, from none to all
-    matches_below = np.append(0, np.cumsum(labels))[below]
-    matches, count = labels.sum(), len(labels)
-    hits, called = matches - matches_below, count - below
-    right = hits + below - matches_below
-    value = right / count if best == "accuracy" else 2 * hits / np.maximum(1, called + matches)
-    place = below[int(value.argmax())]
-    if place == 0:
-        return float(np.nextafter(scores[0], -np.inf))
-    return float(scores[-1] if place == count else (scores[place - 1] + scores[place]) / 2)
-
-
-def paired_bootstrap(
-    first: pd.DataFrame,
-    second: pd.DataFrame,
-    validations: tuple[pd.DataFrame, pd.DataFrame] | None = None,
-    *,
-    measure: str = "AUC",
-    samples: int = 1_000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> dict[str, float]:
-    """How much better one ranker is than another on the same pairs, with a paired bootstrap interval.
-
-    Args:
-        first: Pairs scored by one ranker.
-        second: The same pairs in the same order, scored by the other.
-        validations: Validation pairs of each, on which its threshold is chosen; ``"AUC"`` needs none.
-        measure: ``"AUC"``, ``"accuracy"``, ``"precision"``, ``"recall"`` or ``"F1"``.
-        samples: Samples of pairs, drawn with replacement.
-        confidence: Share of the samples' differences that lie in the interval.
-        seed: Of the samples.
-
-    Returns:
-        ``difference`` (second minus first), ``low`` and ``high``.
-
-    Raises:
-        ValueError: If the pairs are not the same, or thresholds are missing.
-    """
-    (labels, one), (labels_too, other) = _labels_and_scores(first), _labels_and_scores(second)
-    if len(labels) != len(labels_too) or (labels != labels_too).any():
-        raise ValueError("the two frames must hold the same pairs in the same order")
-    if measure != "AUC" and validations is None:
-        raise ValueError(f"{measure} needs the validation pairs of both rankers, on which thresholds are chosen")
-    thresholds = [0.0, 0.0] if validations is None else [best_threshold(*_labels_and_scores(v)) for v in validations]
-
-    def difference(rows: np.ndarray) -> float:
-        before, after = (
-            _value(measure, labels[rows], scores[rows], at) for scores, at in zip((one, other), thresholds, strict=True)
-        )
-        return after - before
-
-    random = np.random.default_rng(seed)
-    drawn = (random.integers(len(labels), size=len(labels)) for _ in range(samples))
-    found = [difference(rows) for rows in drawn if 0 < labels[rows].sum() < len(rows)]
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return {"difference": difference(np.arange(len(labels))), "low": float(low), "high": float(high)}
-
-
 def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1, skip: int = 0) -> pd.DataFrame:
     """Adds to each source the candidates of others that an encoder takes for its matches.
 
@@ -312,7 +181,7 @@ class PairValidation:
 
     def __init__(self, ranker: DualEncoder, pairs: pd.DataFrame, measures: Sequence[str]) -> None:
         self._ranker, self._pairs, self._measures = ranker, as_pairs(pairs), measures
-        _labels_and_scores(self._pairs.assign(score=0.0))
+        labels_and_scores(self._pairs.assign(score=0.0))
 
     def fingerprint(self) -> str:
         """A hash of the pairs."""
@@ -321,41 +190,11 @@ class PairValidation:
 
     def __call__(self) -> dict[str, float]:
         """Name and value of each measure with the weights as they are now."""
-        labels, scores = _labels_and_scores(score_pairs(self._ranker, self._pairs))
+        labels, scores = labels_and_scores(score_pairs(self._ranker, self._pairs))
         return {
-            name: _value(name, labels, scores, 0.0 if name == "AUC" else best_threshold(labels, scores, name))
+            name: measured(name, labels, scores, 0.0 if name == "AUC" else best_threshold(labels, scores, name))
             for name in self._measures
         }
-
-
-def _ranking(scored: pd.DataFrame, measures: Sequence[Any]) -> dict[str, float]:
-    """Mean of ranking measures over the sources that have a match."""
-    table = scored.rename(columns={"id_a": "query_id", "id_b": "doc_id"}).astype({"query_id": str, "doc_id": str})
-    table = table[table.groupby("query_id")["relevance"].transform("max") > 0]
-    parsed = [ir_measures.parse_measure(str(measure)) for measure in measures]
-    found = ir_measures.calc_aggregate(parsed, table, table)
-    return {str(measure): float(found[measure]) for measure in parsed}
-
-
-def _value(measure: str, labels: np.ndarray, scores: np.ndarray, threshold: float) -> float:
-    if measure == "AUC":
-        return auc(labels, scores)
-    values = classification(labels, scores, threshold)
-    if measure not in values:
-        raise ValueError(f"measure must be one of {', '.join(map(repr, ['AUC', *values]))}, got {measure!r}")
-    return values[measure]
-
-
-def _labels_and_scores(scored: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    for column in ("label", "score"):
-        if column not in scored:
-            raise ValueError(f"scored pairs need a column {column!r}; found {list(scored.columns)}")
-        if not np.isfinite(scored[column].to_numpy(np.float64)).all():
-            raise ValueError(f"column {column!r} of the pairs must hold a finite number in every row")
-    labels = scored["label"].to_numpy() > 0
-    if not 0 < labels.sum() < len(labels):
-        raise ValueError(f"{int(labels.sum())} of {len(labels)} pairs match (label > 0); both kinds are needed")
-    return labels, scored["score"].to_numpy(np.float64)
 
 
 def _texts(documents: pd.DataFrame | Mapping[str, str] | None, text_field: str) -> pd.Series | None:

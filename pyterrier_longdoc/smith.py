@@ -45,8 +45,8 @@ class SMITH(DualEncoder):
     * ``SMITH()``: random weights in the paper's sizes, to be pre-trained by :meth:`pretrain` (SMITH-WP+SP) or not
       (SMITH-NP);
     * ``SMITH("google-bert/bert-base-uncased", block_length=128, max_blocks=4)``: the sentence level Transformer from a
-      Hugging Face encoder (SMITH-Short); from a sentence encoder with ``pooling="mean"`` and
-      ``combine="mean_concat"``, whose vectors mean something before any training;
+      Hugging Face encoder (SMITH-Short), the document level from random weights; ``pooling="mean"`` and
+      ``combine="mean_concat"`` begin closer to what a sentence encoder knows;
     * :meth:`from_pretrained`, or :meth:`from_tf_checkpoint` for the checkpoint that the paper's authors released.
 
     Args:

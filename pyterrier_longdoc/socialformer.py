@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,8 +26,8 @@ from pyterrier_longdoc.text.template import Template
 from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, document_frequency
 from pyterrier_longdoc.windows import Ragged
 
-#: Tokens of texts that are remembered: 128 MiB of them.
-_REMEMBERED = 32 * 2**20
+#: Tokens of texts that are remembered: 64 MiB of them.
+_REMEMBERED = 16 * 2**20
 
 
 class SocialGraph(NamedTuple):
@@ -54,6 +56,9 @@ class Socialformer(ReRanker):
     Args:
         encoder: Directory or hub name of a Hugging Face encoder of BERT's kind; MiniLM, which needs no network, by
             default.
+        partition: ``"node"``: the tokens of a circle leave the graph; ``"edge"``: only the connections among them do.
+        sparsity: Share of the pairs of tokens that are not connected.
+        n_circles: At most so many circles.
         patterns: Among ``"static_distance"``, ``"static_centrality"``, ``"dynamic_distance"`` and
             ``"dynamic_centrality"``.
         centrality: Dynamic centrality: by ``"attention"`` of a frozen copy of the encoder, which costs one pass of 512
@@ -61,8 +66,8 @@ class Socialformer(ReRanker):
         corpus: Texts (or mappings with ``text_field``) whose document frequencies weigh terms; without, ``fit`` takes
             them from the training documents, and until then all terms weigh the same.
         seed: Seed of the graphs and of new parameters.
-        **settings: Fields of :class:`~pyterrier_longdoc.models.socialformer.SocialformerConfig` (``partition``,
-            ``sparsity``, ``n_circles``, ``aggregation`` ...), and options of :class:`ReRanker`.
+        **settings: Fields of :class:`~pyterrier_longdoc.models.socialformer.SocialformerConfig` (``aggregation``,
+            ``max_nodes``, ``exchange`` ...), and options of :class:`ReRanker`.
 
     Raises:
         ValueError: If there is no such encoder, it is of another kind, or a setting is out of range.
@@ -82,12 +87,13 @@ class Socialformer(ReRanker):
     fit_defaults: ClassVar[dict[str, Any]] = {
         "loss": "listwise", "lr": 1e-5, "representation_lr": 1e-5, "weight_decay": 0.01, "batch_size": 8, "epochs": 1,
     }
-    weight_meaning: ClassVar[str] = "what a passage or circle adds to the score where it won the maximum"
-
     def __init__(
         self,
         encoder: str = DEFAULT_ENCODER,
         *,
+        partition: str = "node",
+        sparsity: float = 0.93,
+        n_circles: int = 16,
         patterns: Sequence[str] = PATTERNS,
         centrality: str | Callable[[np.ndarray, np.ndarray], np.ndarray] = "attention",
         corpus: Iterable[str | Mapping[str, str]] | None = None,
@@ -96,7 +102,8 @@ class Socialformer(ReRanker):
     ) -> None:
         module, tokenizer = _load(encoder)
         given = {"encoder": encoder_settings(module), "template": Template.of(tokenizer)}
-        given |= {"patterns": patterns, "seed": seed, "centrality": "custom" if callable(centrality) else centrality}
+        given |= {"partition": partition, "sparsity": sparsity, "n_circles": n_circles, "patterns": patterns}
+        given |= {"seed": seed, "centrality": "custom" if callable(centrality) else centrality}
         names = {field.name for field in fields(self.model_class.config_class)} - given.keys()
         given.update((name, settings.pop(name)) for name in sorted(names & settings.keys()))
         with torch.random.fork_rng(devices=[]):
@@ -156,6 +163,13 @@ class Socialformer(ReRanker):
     def _tokens(self) -> _RecentTokens:
         return self._identity.setdefault("tokens", _RecentTokens())
 
+    @property
+    def weight_meaning(self) -> str:
+        """What the weights of explanations mean."""
+        if self.model.config.aggregation == "max":
+            return "what a passage or circle adds to the score, in the features where it won the maximum"
+        return "what a passage or circle adds to the score: its state times the gradient"
+
     def social_graph(self, query: str, text: str) -> SocialGraph:
         """The graph that is drawn for a document and a query, and its circles.
 
@@ -190,31 +204,32 @@ class Socialformer(ReRanker):
 
 
 class _RecentTokens:
-    """Token ids of the texts that were read lately; threads do not share it."""
+    """Token ids of the texts that were read lately; a pickled ranker starts without."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._ids: OrderedDict[bytes, np.ndarray] = OrderedDict()
         self._count = 0
+        self._lock = threading.Lock()
 
     def of(self, texts: Sequence[str], tokenize: Callable[[Sequence[str]], Ragged]) -> Ragged:
-        missing = [text for text in dict.fromkeys(texts) if text not in self._ids]
+        keys = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        with self._lock:
+            known = {key: self._ids[key] for key in keys if key in self._ids}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if missing:
-            fresh = tokenize(missing)
-            for place, text in enumerate(missing):
-                self._ids[text] = fresh[place]
-                self._count += len(fresh[place])
-        found = Ragged.from_lists([self._ids[text] for text in texts])
-        for text in texts:
-            self._ids.move_to_end(text)
-        while self._count > _REMEMBERED:
-            self._count -= len(self._ids.popitem(last=False)[1])
-        return found
+            fresh = tokenize(list(missing.values()))
+            known.update((key, fresh[place].copy()) for place, key in enumerate(missing))
+        with self._lock:
+            for key, ids in known.items():
+                self._count += 0 if key in self._ids else len(ids)
+                self._ids[key] = ids
+                self._ids.move_to_end(key)
+            while self._count > _REMEMBERED:
+                self._count -= len(self._ids.popitem(last=False)[1])
+        return Ragged.from_lists([known[key] for key in keys])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()
+    def __reduce__(self) -> tuple[type, tuple]:
+        return _RecentTokens, ()
 
 
 def _load(encoder: str) -> tuple[Any, Any]:

@@ -55,7 +55,7 @@ RANKERS = {
     "TK": lambda tiny, **options: longdoc.TK(tiny.words, heads=4, **options),
     "KNRM": lambda tiny, **options: longdoc.KNRM(tiny.words, **options),
     "SMITH": lambda tiny, **options: longdoc.SMITH(
-        tiny.encoder, heads=4, layers=2, feedforward=32, block_length=20, max_blocks=50, **options
+        tiny.encoder, heads=4, layers=1, feedforward=32, block_length=20, max_blocks=50, combine="attention", **options
     ),
     "CoLDE": lambda tiny, **options: longdoc.CoLDE(tiny.encoder, chunk_tokens=60, hidden=12, dims=16, **options),
     "MatchBERT": lambda tiny, seed=0, **options: shake(

@@ -131,15 +131,24 @@ def test_bad_input(change, message):
         length_bias(**arguments)
 
 
-def test_length_limits(tiny):
-    """A ranker that reads three tokens cannot see what stands behind them; one that reads all can."""
+def test_length_limits(tiny, recwarn):
+    """As if each ranker had been built with that limit; nothing is said about cuts that were asked for."""
+    import pyterrier as pt
+    from ir_measures import RR
+
     import pyterrier_longdoc as longdoc
     from pyterrier_longdoc.analysis import length_limits
-    from tests.conftest import as_frame
+    from tests.conftest import as_frame, words
 
-    texts = {"a": "w7 w8 w9 w1 w1 w1", "b": "w1 w8 w9 w4 w5 w6"}
-    res = as_frame(*(("1", "w1", docno, texts[docno]) for docno in "ab"))
-    qrels = pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [1]})
-    table = length_limits({"KNRM": longdoc.KNRM(tiny.words)}, res, qrels, (3, 6), "RR@10")
-    assert list(table.columns) == ["limit", "name", "RR@10"]
-    assert table["RR@10"].tolist() == [0.5, 1]
+    generator = np.random.default_rng(0)
+    res = as_frame(*((f"{q}", f"w{q} w1", f"d{n}", words(generator, 40)) for q in range(6) for n in range(5)))
+    qrels = res[res["docno"] == "d3"][["qid", "docno"]].assign(label=1)
+    rankers = {"KNRM": longdoc.KNRM(tiny.words), "TK": longdoc.TK(tiny.words, heads=4)}
+    table = length_limits(rankers, res, qrels, (2, 30), "RR")
+    assert not [each for each in recwarn if "max_doc_tokens" in str(each.message)]
+    assert list(zip(table["limit"], table["name"], strict=True)) == [(2, "KNRM"), (2, "TK"), (30, "KNRM"), (30, "TK")]
+    cut = res.assign(text=[" ".join(text.split()[:30]) for text in res["text"]])
+    for name, ranker in rankers.items():
+        expected = pt.Evaluate(ranker(cut), qrels, metrics=[RR])["RR"]
+        assert table.set_index(["limit", "name"]).loc[(30, name), "RR"] == expected
+    assert table["RR"].nunique() > 1

@@ -45,8 +45,18 @@ def test_runs(path, tmp_path):
         shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))
         assert 'class="ld"' in shown and "BM25+TKL" in shown
         assert {each.name for each in tmp_path.iterdir()} == {"python-docs.pisa", "tkl", "tkl.res.gz"}
+    if path.stem == "05_compare":
+        assert len(outputs(notebook, "image/png")) == 3
+        shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))
+        names = ("BM25", "TKL", "MaxP", "PARADE", "IDCM", "QDS-Transformer", "Socialformer", "GFLOP/doc", "chance")
+        assert all(name in shown for name in names)
     if path.stem == "03_smith":
         assert len(outputs(notebook, "image/png")) == 1
         shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))
         assert all(name in shown for name in ("BM25", "MatchBERT", "word_accuracy", 'class="ld"'))
         assert {each.name for each in tmp_path.iterdir()} == {"halves.pisa", "smith.flex", "smith"}
+    if path.stem == "02_socialformer":
+        assert len(outputs(notebook, "image/png")) == 3
+        shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))
+        assert 'class="ld"' in shown and "random edges" in shown
+        assert {each.name for each in tmp_path.iterdir()} == {"python-docs.pisa", "small-encoder", "socialformer"}

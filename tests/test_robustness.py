@@ -78,6 +78,18 @@ def test_another_number_of_sections_over_the_same_weights(colde, tiny, pairs):
         colde.with_sections(0)
 
 
+def test_what_is_not_read_cannot_be_shuffled_in(tiny, pairs):
+    """Limits cut documents before they are cut into sections, and these are shuffled last."""
+    for options in ({"max_tokens": 30}, {"max_doc_tokens": 30}):
+        ranker = longdoc.CoLDE(tiny.encoder, chunk_tokens=20, hidden=8, dims=8, **options)
+        with pytest.warns(UserWarning, match="max_(doc_)?tokens=30"):
+            plain, moved = (each._read(pairs["text_b"].tolist()) for each in (ranker, ranker.with_shuffled_sections()))
+        assert plain.lengths.max() == 30
+        assert set(plain.section) == {0, 1}
+        assert sorted(plain.values) == sorted(moved.values)
+        assert plain.values.tolist() != moved.values.tolist()
+
+
 def test_shuffling_by_seed(colde, pairs):
     texts = pairs["text_a"].tolist()
     shuffled = colde.with_sections(5).with_shuffled_sections(3)

@@ -158,17 +158,17 @@ def test_fit_has_the_papers_settings(make, monkeypatch):
     assert not ranker.model.has_idf
 
 
-def test_it_learns(make):
+def test_it_learns_and_its_graphs_stay(make):
     res, qrels = _training(np.random.default_rng(0))
-    ranker = make(seed=1)
+    ranker = make(seed=1, aggregation="mean")
+    ranker.model.set_document_frequency(np.ones(len(ranker.model.social.idf)), 10)
     frozen = [parameter.clone() for parameter in ranker.model.social.parameters()]
     graph = ranker.social_graph("w20 w1", TEXT)
-    ranker.model.set_document_frequency(np.ones(len(ranker.model.social.idf)), 10)
-    ranker.fit(res, qrels, lr=1e-2, representation_lr=1e-3, epochs=20, batch_size=4, verbose=False)
+    ranker.fit(res, qrels, lr=3e-3, representation_lr=3e-3, epochs=36, batch_size=4, clip_norm=1.0, verbose=False)
     losses = ranker.history["loss"]
-    assert losses.iloc[-5:].mean() < 0.9 * losses.iloc[0]
+    assert losses.iloc[-4:].mean() < 0.7 * losses.iloc[:4].mean()
     assert all(torch.equal(*pair) for pair in zip(frozen, ranker.model.social.parameters(), strict=True))
-    again = ranker.social_graph("w20 w1", TEXT)  # training the encoder moves no graph
+    again = ranker.social_graph("w20 w1", TEXT)
     assert [c.tolist() for c in graph.circles] == [c.tolist() for c in again.circles]
 
 

@@ -43,7 +43,8 @@ def friend_circles(
         raise ValueError(f"the graph has {graph.n} nodes, but the weights are of {weights.n}")
     factors = np.empty((0, graph.n)) if weights is None else weights.factors
     profile = np.zeros(graph.n) if weights is None else weights.profile
-    rounds = min(n_circles, graph.n**2)
+    rounds = min(n_circles, graph.n * graph.n // 2)  # each circle takes a connection at least
+    max_nodes = min(max_nodes, max(2, graph.n))
     whole_nodes = partition == "node"
     bits = graph.bits if whole_nodes else graph.bits.copy()
     nodes, ends = _partition(bits, factors, profile, rounds, max_nodes, whole_nodes)

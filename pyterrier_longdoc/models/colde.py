@@ -45,6 +45,7 @@ class CoLDEConfig:
             last one. A section may have any number of chunks.
         pooling: What of the encoder's output is a chunk's vector: ``"pooler"`` (the paper), ``"cls"`` or ``"mean"``, as
             in :class:`~pyterrier_longdoc.models.match_bert.MatchBERTConfig`.
+        max_tokens: Tokens of a text, query or document, that are read; ``None`` for all.
         heads: Heads of the chunkwise attention.
         hidden: States of the LSTM in each direction.
         dims: Length of the vectors of sections and documents.
@@ -62,6 +63,7 @@ class CoLDEConfig:
     chunk_tokens: int = 512
     chunk_numbers: int = 64
     pooling: str = "pooler"
+    max_tokens: int | None = None
     heads: int = 4
     hidden: int = 256
     dims: int = 256
@@ -70,8 +72,10 @@ class CoLDEConfig:
 
     def __post_init__(self) -> None:
         check_count(self.sections)
-        for name in ("chunk_tokens", "chunk_numbers", "heads", "hidden", "dims"):
+        for name in ("chunk_tokens", "chunk_numbers", "max_tokens", "heads", "hidden", "dims"):
             value = getattr(self, name)
+            if name == "max_tokens" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         if self.room < 1:

@@ -19,11 +19,13 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from pyterrier_longdoc.models.centrality import Centrality
 from pyterrier_longdoc.models.encoder import build_encoder, check_room
+from pyterrier_longdoc.models.exchange import Exchange
 from pyterrier_longdoc.models.lockstep import encode_in_lockstep, layers_of
 from pyterrier_longdoc.models.parade import AGGREGATIONS
 from pyterrier_longdoc.models.passages import new_head
 from pyterrier_longdoc.models.social_groups import Groups, GroupSettings, SocialGroups
-from pyterrier_longdoc.pooling import Budget, Pool, pooled
+from pyterrier_longdoc.models.socialformer_reference import real_groups, renamed
+from pyterrier_longdoc.pooling import Budget, pooled
 from pyterrier_longdoc.text.template import Sequences, Template
 from pyterrier_longdoc.windows import Ragged
 
@@ -31,11 +33,6 @@ _AGGREGATIONS = ("max", "mean", "attention", "transformer")
 _CENTRALITIES = ("attention", "cosine", "custom")
 #: Hidden states in memory at once, as a multiple of the tokens of one pass.
 _TABLE_FACTOR = 8
-#: First parts of names in the published code -> here.
-_REFERENCE_NAMES = {
-    "embeddings.": "encoder.embeddings.", "layer.": "encoder.encoder.layer.", "pooler.dense.": "pooler.",
-    "passage_transformer.": "exchange.", "mlp.": "mix.", "score.": "head.1.",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +122,7 @@ class SocialformerModel(nn.Module):
             self.pooler.load_state_dict(pooler.dense.state_dict())
         self.encoder.pooler = None
         if config.exchange:
-            self.exchange = nn.TransformerEncoderLayer(
-                dims, config.exchange_heads, config.exchange_hidden, dropout=0.1, batch_first=True
-            )
-            self.mix = nn.Linear(2 * dims, dims)
-            _start_from_own_state(self.mix)
+            self.exchange = Exchange(dims, config.exchange_heads, config.exchange_hidden)
         self.aggregation = AGGREGATIONS[config.aggregation](settings, None)
         self.head = new_head(settings)
         if config.centrality != "custom":
@@ -156,16 +149,14 @@ class SocialformerModel(nn.Module):
         Raises:
             ValueError: If parameters are missing or left over.
         """
-        encoder = bert_config if isinstance(bert_config, Mapping) else bert_config.to_dict()
-        config = cls.config_class(encoder={"model_type": "bert", **encoder}, template=template, **settings)
-        model = cls(config)
-        state = {}
-        for name, value in state_dict.items():
-            start = next((each for each in _REFERENCE_NAMES if name.startswith(each)), "")
-            state[_REFERENCE_NAMES.get(start, "") + name.removeprefix(start)] = torch.as_tensor(value)
+        given = bert_config if isinstance(bert_config, Mapping) else bert_config.to_dict()
+        config = cls.config_class(encoder={"model_type": "bert", **given}, template=template, **settings)
+        state, encoder = renamed(state_dict), build_encoder(config.encoder)
+        own = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+        encoder.load_state_dict(own, strict=False)  # before the model takes its frozen copy
+        model = cls(config, encoder)
         if not config.exchange:
-            state = {name: value for name, value in state.items() if not name.startswith(("exchange.", "mix."))}
-        state.pop("encoder.embeddings.position_ids", None)
+            state = {name: value for name, value in state.items() if not name.startswith("exchange.")}
         missing, unexpected = model.load_state_dict(state, strict=False)
         missing = [name for name in missing if not name.startswith(("social.", "aggregation."))]
         if missing or unexpected:
@@ -286,22 +277,7 @@ class SocialformerModel(nn.Module):
         """
         if self.config.central != "cls":
             raise ValueError("score_groups reads the first token of each group; the model has central='node'")
-        if token_type_ids is None:
-            token_type_ids = torch.zeros_like(input_ids)
-        if group_mask is None:
-            group_mask = torch.ones(input_ids.shape[:2])
-        ids, mask, types, real = (
-            tensor.cpu().numpy() for tensor in (input_ids, attention_mask.bool(), token_type_ids, group_mask.bool())
-        )
-        counts = real.sum(axis=1)
-        ids, mask, types = ids[real], mask[real], types[real]
-        if (mask[:, 1:] & ~mask[:, :-1]).any() or not mask.any(axis=1).all():
-            raise ValueError("each real group needs tokens, those that are real first, padding behind them")
-        order = np.argsort(-mask.sum(axis=1), kind="stable")
-        sequences = Sequences(
-            Ragged.from_lists([row[kept] for row, kept in zip(ids[order], mask[order], strict=True)]),
-            types[order][mask[order]].astype(np.int32), np.zeros((len(order), 2), np.int64), pad=0,
-        )
+        sequences, order, counts = real_groups(input_ids, attention_mask, token_type_ids, group_mask)
         central = np.zeros(len(order), np.int64)
         vectors = self._transmit(sequences, central, order, counts, Budget.for_device(self.device.type))
         return self.aggregate(vectors, counts)
@@ -347,21 +323,11 @@ class SocialformerModel(nn.Module):
         def between(hidden: Tensor) -> Tensor:
             if not self.config.exchange:
                 return hidden
-            return hidden.index_copy_(0, rows, self._exchanged(hidden[rows], counts, budget).to(hidden.dtype))
+            return hidden.index_copy_(0, rows, self.exchange(hidden[rows], counts, budget).to(hidden.dtype))
 
         hidden = encode_in_lockstep(self.encoder, sequences, budget, between)
         with torch.autocast(self.device.type, enabled=False):
             return torch.tanh(self.pooler(hidden[rows].float()))
-
-    def _exchanged(self, central: Tensor, counts: np.ndarray, budget: Budget) -> Tensor:
-        """What central states ``[groups, d]`` are after the groups of each document have heard of each other."""
-        parts, places = [], []
-        for rows in _rows_of_equal_counts(counts, budget):
-            own = central[torch.from_numpy(rows).to(central.device)]
-            parts.append(self.mix(torch.cat([own, self.exchange(own)], dim=-1)).flatten(0, 1))
-            places.append(rows.ravel())
-        back = torch.from_numpy(np.argsort(np.concatenate(places))).to(central.device)
-        return torch.cat(parts)[back]
 
     def aggregate(self, vectors: Tensor, counts: np.ndarray) -> Tensor:
         """Scores, float32 ``[documents]``, from the states of all groups ``[groups, d]``, documents one behind another.
@@ -378,20 +344,3 @@ class SocialformerModel(nn.Module):
 
         with torch.autocast(self.device.type, enabled=False):
             return pooled(counts, Budget.for_device(self.device.type), compute, kinds=counts)
-
-
-def _rows_of_equal_counts(counts: np.ndarray, budget: Budget) -> Iterator[np.ndarray]:
-    """Numbers of the groups of documents that have equally many, ``[documents, groups]`` each; none is padded."""
-    starts = np.cumsum(counts) - counts
-    for batch, _ in Pool(counts, budget, kinds=counts).run(lambda batch: True):
-        if counts[batch[0]]:
-            yield starts[batch][:, None] + np.arange(counts[batch[0]])
-
-
-def _start_from_own_state(mix: nn.Linear) -> None:
-    """Lets groups begin almost as strangers: c passes, little of c' does, and pretrained states are not scrambled."""
-    dims = mix.out_features
-    with torch.no_grad():
-        nn.init.normal_(mix.weight, std=0.02)
-        mix.weight[:, :dims] += torch.eye(dims)
-        mix.bias.zero_()

@@ -143,12 +143,12 @@ class Contrastive:
             ValueError: If the frame is unfit, or no two documents match.
         """
         texts, matches = _matches(ranker, documents)
-        tokens = ranker._read(texts)
+        limits = [limit for limit in (ranker.max_doc_tokens, settings.train_doc_tokens) if limit is not None]
+        tokens = ranker.apply_attributes(max_doc_tokens=min(limits, default=None))._read(texts)
         if settings.section_tokens is not None:
             if not isinstance(tokens, Sectioned):
                 raise ValueError(f"{ranker} reads documents without sections: section_tokens must be None")
             tokens = head_of_sections(tokens, settings.section_tokens)
-        tokens = ranker._cut(tokens, settings.train_doc_tokens, "train_doc_tokens", "training documents")
         task = cls(tokens, matches, settings)
         if not len(task._partners.values):
             raise ValueError(f"no two of the {len(texts)} training documents match: there is nothing to learn from")

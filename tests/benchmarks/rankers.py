@@ -1,6 +1,6 @@
 """Every ranker over the same documents in one run: documents/s, GFLOP/s, peak memory; and IDCM against MaxP.
 
-``python -m tests.benchmarks.rankers [--documents 16] [--tokens 2000] [--layers 2] [--only MaxP IDCM]``. Encoders are
+``python -m tests.benchmarks.rankers [--documents 8] [--tokens 2000] [--layers 2] [--only MaxP IDCM]``. Encoders are
 BERTs of MiniLM's width with random weights. Each ranker runs in a process of its own, so that its peak memory is its
 own; rates are compared with a matrix product of the same minute. Target: IDCM at k = 4 at least 2.5 times MaxP.
 """
@@ -81,7 +81,7 @@ def measure(name, encoder, documents, tokens):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--documents", type=int, default=16)
+    parser.add_argument("--documents", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=2_000)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=list(RANKERS), default=list(RANKERS))
@@ -103,7 +103,8 @@ def main():
                 continue
             rows.append(json.loads(lines[0].removeprefix("row ")))
             print(f"{name}: {rows[-1]['docs/s']:.2f} documents/s", flush=True)
-    title = f"{args.documents} documents of {args.tokens} tokens, {args.layers} layers, {torch.get_num_threads()} threads"
+    title = f"{args.documents} documents of {args.tokens} tokens, {args.layers} layers"
+    title += f", {torch.get_num_threads()} threads"
     show(title, [{key: round(value, 2) if key != "ranker" else value for key, value in row.items()} for row in rows])
     rates = {row["ranker"]: row["docs/s"] for row in rows}
     if {"IDCM", "MaxP"} <= rates.keys():

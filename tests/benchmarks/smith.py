@@ -1,8 +1,9 @@
 """SMITH's encoding against full attention of the same depth and width, and against sentence-transformers.
 
-``python -m tests.benchmarks.smith [--tokens 16384] [--repeats 3] [--longest 8192]``. Documents/s and peak memory for
-lengths from 256 tokens on, each memory in a process of its own; the share of the rate of SMITH's own matrix products;
-the padding of both ways to split; throughput beside sentence-transformers, which reads 512 tokens of each document.
+``python -m tests.benchmarks.smith [--tokens 8192] [--texts 8] [--repeats 3] [--longest 8192]``. Documents/s and
+peak memory for lengths from 256 tokens on, each memory in a process of its own; the share of the rate of SMITH's own
+matrix products; the padding of both ways to split; throughput beside sentence-transformers, which reads 512 tokens of
+each document.
 """
 
 import argparse
@@ -161,8 +162,8 @@ def real_texts_tables(texts, repeats):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tokens", type=int, default=16_384, help="of all documents of a length")
-    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=8_192, help="of all documents of a length")
+    parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--longest", type=int, default=8_192)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peak", help=argparse.SUPPRESS)

@@ -272,6 +272,7 @@ def test_gradients_by_caching_are_those_of_one_large_batch(make, training):
         ({"heads": 5}, "heads=5 does not divide"),
         ({"hidden": 0}, "hidden must be"),
         ({"dims": 2.5}, "dims must be"),
+        ({"max_tokens": 0}, "max_tokens must be"),
         ({"chunk_numbers": True}, "chunk_numbers must be"),
         ({"pooling": "max"}, "pooling must be one of 'pooler', 'cls', 'mean'"),
     ],

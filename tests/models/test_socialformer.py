@@ -76,8 +76,9 @@ def test_published_loss_and_gradients():
     loss.backward()
     assert loss.item() == pytest.approx(GOLDEN["small/listwise_loss"].item(), abs=2e-5)
     parameters = {
-        "mlp.weight": model.mix.weight, "embeddings.LayerNorm.weight": model.encoder.embeddings.LayerNorm.weight,
-        "passage_transformer.linear1.bias": model.exchange.linear1.bias,
+        "mlp.weight": model.exchange.mix.weight,
+        "embeddings.LayerNorm.weight": model.encoder.embeddings.LayerNorm.weight,
+        "passage_transformer.linear1.bias": model.exchange.layer.linear1.bias,
     }
     for name, parameter in parameters.items():
         expected = GOLDEN[f"small/grad/{name}"]
@@ -119,11 +120,20 @@ def test_score_groups_refuses_what_is_no_group():
         model(QUERIES, DOCUMENTS, PAIRS)
 
 
+def test_a_published_model_reads_token_ids_too():
+    """Its frozen encoder is that of the checkpoint."""
+    model = published(template=TEMPLATE, passage_tokens=20, n_circles=3)
+    encoders = model.social.centrality.encoder, model.encoder
+    frozen, own = (encoder.embeddings.word_embeddings.weight for encoder in encoders)
+    assert torch.equal(frozen, own) and torch.equal(own, STATE["embeddings.word_embeddings.weight"])
+    assert torch.isfinite(model(QUERIES, DOCUMENTS, PAIRS)).all()
+
+
 def test_from_reference_refuses_other_checkpoints():
     with pytest.raises(ValueError, match=r"left over \['other'\]"):
         SocialformerModel.from_reference({**STATE, "other": torch.ones(1)}, BERT)
     some = {name: value for name, value in STATE.items() if not name.startswith("mlp")}
-    with pytest.raises(ValueError, match="missing .*mix.weight"):
+    with pytest.raises(ValueError, match="missing .*exchange.mix.weight"):
         SocialformerModel.from_reference(some, BertConfig(**BERT))
 
 
@@ -146,7 +156,7 @@ def naive_score(model: SocialformerModel, query: np.ndarray, document: np.ndarra
     for layer in model.encoder.encoder.layer:
         hidden = layer(hidden, bias).clone()
         central = hidden[every, place]
-        hidden[every, place] = model.mix(torch.cat([central, model.exchange(central[None])[0]], dim=1))
+        hidden[every, place] = model.exchange.mix(torch.cat([central, model.exchange.layer(central[None])[0]], dim=1))
     pooled = torch.tanh(model.pooler(hidden[every, place]))
     return model.head(model.aggregation(pooled[None])).item()
 
@@ -175,7 +185,7 @@ def test_gradients_do_not_depend_on_the_budget():
         model(QUERIES, DOCUMENTS, PAIRS, Budget(budget)).square().sum().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         assert all(p.grad is None for p in model.social.parameters())  # frozen
-        assert model.mix.weight.grad.abs().sum() > 0
+        assert model.exchange.mix.weight.grad.abs().sum() > 0
     assert (gradients[0] - gradients[1]).abs().max() < 1e-4 * gradients[0].abs().max()
 
 

@@ -272,7 +272,11 @@ def test_training_reads_as_much_of_each_section_as_asked(colde, pairs):
     assert (rows[:, 1] - rows[:, 0]).max() == 7
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert task_of(ranker, pairs, train_doc_tokens=9).documents.lengths.max() == 9
+        assert task_of(ranker, pairs, train_doc_tokens=90).documents.lengths.max() == 90
+        assert set(task_of(ranker, pairs, train_doc_tokens=90).documents.section) == {0, 1}  # of what is read
+        ranker.max_doc_tokens = 9
+        assert task_of(ranker, pairs, train_doc_tokens=90).documents.lengths.max() == 9
+        assert ranker.max_doc_tokens == 9
 
 
 @pytest.mark.parametrize(
