@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "dual encoders (SMITH, CoLDE, MatchBERT, HAN, SMASH) are encoders of pyterrier_dr, which cannot be imported: "
-        f"pip install 'pyterrier-longdoc[dr]' ({error})"
+        f"pip install pyterrier-dr ({error})"
     ) from error
 
 if TYPE_CHECKING:
@@ -188,26 +188,28 @@ class DualEncoder(ReRanker, BiEncoder):
         """Unit vectors of query texts, float32 ``[n, dims]``; each different text is encoded once.
 
         Raises:
+            TypeError: If a query is missing or no string, or ``texts`` is a single one.
             FloatingPointError: If a vector is not finite.
         """
-        return self._finite(self._encode(list(texts), "queries", batch_size), "queries")
+        return self._finite(self._encode(_listed(texts), "queries", batch_size), "queries")
 
     def encode_docs(self, texts: Iterable[str], batch_size: int | None = None) -> np.ndarray:
         """Unit vectors of document texts, float32 ``[n, dims]``; missing ones count as empty.
 
         Raises:
+            TypeError: If a text is neither a string nor missing, or ``texts`` is a single one.
             FloatingPointError: If a vector is not finite.
         """
-        read = ["" if pd.isna(text) else text for text in texts]
+        read = ["" if _is_missing(text) else text for text in _listed(texts)]
         return self._finite(self._encode(read, "documents", batch_size), "documents")
 
     def encode_queries_torch(self, texts: Iterable[str], batch_size: int | None = None) -> Tensor:
         """The same as :meth:`encode_queries` as a tensor with gradients."""
-        return self.model.encode_queries(self.tokenize(list(texts)), self.budget())
+        return self.model.encode_queries(self.tokenize(_listed(texts)), self.budget())
 
     def encode_docs_torch(self, texts: Iterable[str], batch_size: int | None = None) -> Tensor:
         """The same as :meth:`encode_docs` as a tensor with gradients."""
-        return self.model.encode_documents(self._read(list(texts)), self.budget())
+        return self.model.encode_documents(self._read(_listed(texts)), self.budget())
 
     def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[list[WeightedWindow]]:
         """How near each stretch of a document alone is to the query; arguments as in :meth:`score_pairs`."""
@@ -264,6 +266,9 @@ class DualEncoder(ReRanker, BiEncoder):
         return _cosines(self._encode(queries, "queries"), self._encode(documents, "documents"), pairs)
 
     def _encode(self, texts: Sequence[str], side: str, batch_size: int | None = None) -> np.ndarray:
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(f"{self}: number {number} of the {side} is {type(text).__name__} {text!r}, not text")
         row, unique = pd.factorize(np.array(texts, dtype=object))
         vectors = np.zeros((len(unique), self.model.dims), np.float32)
         if not len(unique):
@@ -381,6 +386,16 @@ def _cosines(queries: np.ndarray, documents: np.ndarray, pairs: np.ndarray) -> n
         part = pairs[first : first + _PAIRS_AT_ONCE]
         scores[first : first + len(part)] = np.einsum("pd,pd->p", queries[part[:, 0]], documents[part[:, 1]])
     return scores
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise TypeError(f"texts must be a list of texts, got one text: write [{texts[:20]!r}]")
+    return list(texts)
+
+
+def _is_missing(text: Any) -> bool:  # noqa: ANN401
+    return text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
 
 
 def _column(vectors: np.ndarray) -> pd.Series | list[np.ndarray]:

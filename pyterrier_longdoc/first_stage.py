@@ -68,7 +68,7 @@ def bm25(
         ImportError: If pyterrier-pisa is not installed.
         ValueError: If the directory holds another collection, or a document cannot be indexed.
     """
-    pisa = _require("pyterrier_pisa", "pisa")
+    pisa = _require("pyterrier_pisa")
     source, path = as_dataset(dataset), Path(index_path)
     contents = {**_contents(source, fields), "engine": "pisa", "stemmer": pisa.PisaStemmer(stemmer).value}
     options = {"num_results": num_results, "k1": k1, "b": b, "stopwords": stopwords, "threads": threads}
@@ -147,7 +147,7 @@ def ance(
         ImportError: If pyterrier-dr is not installed.
         ValueError: If the directory holds another collection or another encoder's vectors.
     """
-    dense = _require("pyterrier_dr", "dr")
+    dense = _require("pyterrier_dr")
     encoder = dense.Ance.firstp() if encoder is None else encoder
     source, path = as_dataset(dataset), Path(index_path)
     contents = {**_contents(source, fields), "engine": "flex", "encoder": _name_of(encoder)}
@@ -258,8 +258,8 @@ def _start_java() -> None:
         ) from error
 
 
-def _require(module: str, extra: str) -> ModuleType:
+def _require(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(f"this needs {module}: pip install 'pyterrier-longdoc[{extra}]' ({error})") from error
+        raise ImportError(f"this needs {module}: pip install {module.replace('_', '-')} ({error})") from error

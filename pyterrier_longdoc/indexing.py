@@ -49,7 +49,7 @@ def build_index(
         encoder: The encoder.
         corpus: Documents with ``docno`` and the encoder's text field, the same in the same order in every call and
             process.
-        path: Directory of the index.
+        path: Directory of the index; ``<path>.shards`` must be free, or be of an earlier call.
         shard_size: Documents of a shard: what is lost at most by a kill.
         rank: Number of this process; ``RANK`` of the environment, or 0.
         world_size: Number of processes; ``WORLD_SIZE`` of the environment, or 1.
@@ -61,17 +61,23 @@ def build_index(
 
     Raises:
         ValueError: If the collection is empty, holds a docno twice or differs from the one that was begun with; if
-            ``path`` holds shards or an index of another encoder; or if an option is out of range.
+            ``path`` or the place of the shards holds an index or shards of another encoder, or anything else; or if an
+            option is out of range.
     """
     path = Path(path)
     rank, world_size = _place(rank, world_size)
     if shard_size < 1:
         raise ValueError(f"shard_size must be at least 1, got {shard_size}")
-    if path.exists():
-        return _finished(encoder, path)
     shards = path.with_name(path.name + ".shards")
+    settings = {**provenance(encoder), "text_field": encoder.text_field, "shard_size": shard_size}
+    settings |= {"dtype": str(encoder.dtype)}
+    if path.exists():
+        index = _finished(encoder, path)
+        if (shards / _SETTINGS).exists():  # of a process that was killed just before it removed them
+            shutil.rmtree(shards, ignore_errors=True)
+        return index
     try:
-        _claim(shards, {**provenance(encoder), "text_field": encoder.text_field, "shard_size": shard_size})
+        _claim(shards, settings)
         files = _encode_shards(encoder, corpus, shards, shard_size, rank, world_size, verbose)
         if all(file.exists() for file in files):
             _join(files, encoder, path)
@@ -191,11 +197,13 @@ def _encode_shards(
 ) -> list[Path]:
     """Writes the shards of this process that are not there yet; returns the files of all."""
     files: list[Path] = []
+    seen: set[str] = set()
     total = len(corpus) if hasattr(corpus, "__len__") else None
     with pt.tqdm(total=total, desc=f"{type(encoder).__name__} indexes", unit="doc", disable=not verbose) as bar:
         for number, documents in enumerate(_parts(corpus, size)):
             file = shards / f"{number:06d}.npz"
             _check_columns(encoder, documents)
+            _check_new(documents["docno"], seen)
             if file.exists():
                 _check_shard(file, encoder, documents)
             elif number % world_size == rank:
@@ -211,7 +219,10 @@ def _claim(shards: Path, settings: dict[str, Any]) -> None:
     """Makes sure that all shards of a directory are encoded alike."""
     shards.mkdir(parents=True, exist_ok=True)
     file = shards / _SETTINGS
+    foreign = [each.name for each in shards.iterdir() if _SETTINGS not in each.name]  # the settings are written first
     if not file.exists():
+        if foreign:
+            raise ValueError(f"{shards} is where shards would lie, but holds {foreign[0]!r}; choose another path")
         _write(file, lambda path: path.write_text(json.dumps(settings), encoding="utf-8"))
     found = json.loads(file.read_text(encoding="utf-8"))
     if found != settings:
@@ -235,6 +246,14 @@ def _check_columns(encoder: DualEncoder, documents: pd.DataFrame) -> None:
     wrong = ~documents["docno"].map(lambda docno: isinstance(docno, str)).to_numpy(bool)
     if wrong.any():
         raise ValueError(f"a docno must be a string, got {documents['docno'].iloc[int(wrong.argmax())]!r}")
+
+
+def _check_new(docnos: pd.Series, seen: set[str]) -> None:
+    """Refuses a docno that was there before, and remembers all."""
+    for docno in docnos:
+        if docno in seen:
+            raise ValueError(f"the collection holds docno {docno!r} twice")
+        seen.add(docno)
 
 
 def _content(encoder: DualEncoder, documents: pd.DataFrame) -> str:
@@ -279,8 +298,8 @@ def _write(path: Path, write: Any) -> None:  # noqa: ANN401
 
 
 def _join(shards: list[Path], encoder: DualEncoder, path: Path) -> None:
-    """Makes the index beside its place and moves it there, unless another process was first."""
-    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    """Makes the index among the shards, where a kill leaves nothing, and moves it to its place, if that is free."""
+    fresh = Path(tempfile.mkdtemp(prefix=".index.", dir=shards[0].parent))
     try:
         index = FlexIndex(fresh / "index", verbose=False)
         index.index(_records(shards))
@@ -297,12 +316,8 @@ def _join(shards: list[Path], encoder: DualEncoder, path: Path) -> None:
 
 
 def _records(shards: list[Path]) -> Iterator[dict[str, Any]]:
-    seen: set[str] = set()
     for shard in shards:
         with np.load(shard, allow_pickle=False) as done:
             vectors, docnos = done["vectors"], json.loads(str(done["docnos"]))
         for docno, vector in zip(docnos, vectors, strict=True):
-            if docno in seen:
-                raise ValueError(f"the collection holds docno {docno!r} twice")
-            seen.add(docno)
             yield {"docno": docno, "doc_vec": vector}

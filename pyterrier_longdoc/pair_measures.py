@@ -14,6 +14,9 @@ import ir_measures
 import numpy as np
 import pandas as pd
 
+#: Measures of classification, the first without a threshold.
+_MEASURES = ("AUC", "accuracy", "precision", "recall", "F1")
+
 
 def evaluate_pairs(
     scored: pd.DataFrame,
@@ -21,12 +24,13 @@ def evaluate_pairs(
     *,
     threshold: float | None = None,
     best: str = "accuracy",
-    measures: Sequence[Any] = ("AP", "RR", "nDCG@10"),
+    measures: str | Sequence[Any] = ("AP", "RR", "nDCG@10"),
 ) -> dict[str, float]:
     """Measures scored pairs, as classification and as ranking.
 
     Args:
-        scored: Pairs with ``label`` and ``score`` (see :func:`score_pairs`); ranking measures also need ``id_a, id_b``.
+        scored: Pairs with ``label`` and ``score`` (see :func:`~pyterrier_longdoc.pairs.score_pairs`); ranking measures
+            also need ``id_a, id_b``, and count a pair that occurs twice once, as a match if one of both is.
         validation: Other scored pairs, on which the threshold is chosen.
         threshold: The threshold, in place of ``validation``: pairs that score higher are said to match.
         best: What the threshold is the best for on the validation pairs: ``"accuracy"`` or ``"F1"``.
@@ -36,16 +40,18 @@ def evaluate_pairs(
         ``accuracy, precision, recall, F1, AUC, threshold``, and the measures by name.
 
     Raises:
-        ValueError: If neither ``validation`` nor ``threshold`` is given, or both; if a score or label is missing; or if
-            only one label occurs.
+        ValueError: If neither ``validation`` nor ``threshold`` is given, or both, or it is no number; if a score, a label
+            or an id is missing; if only one label occurs; or if there is no such measure.
     """
     labels, scores = labels_and_scores(scored)
     if (validation is None) == (threshold is None):
         raise ValueError("give either validation pairs, on which the threshold is chosen, or a threshold")
     if validation is not None:
         threshold = best_threshold(*labels_and_scores(validation), best)
+    if not isinstance(threshold, int | float | np.number) or math.isnan(threshold):
+        raise ValueError(f"threshold must be a number, got {threshold!r}")
     values = {**classification(labels, scores, threshold), "AUC": auc(labels, scores), "threshold": float(threshold)}
-    if measures:
+    if len(measures):
         values |= _ranking(scored.assign(relevance=labels.astype(int)), measures)
     return values
 
@@ -96,7 +102,10 @@ def best_threshold(labels: np.ndarray, scores: np.ndarray, best: str = "accuracy
     place = below[int(value.argmax())]
     if place == 0:
         return float(np.nextafter(scores[0], -np.inf))
-    return float(scores[-1] if place == count else (scores[place - 1] + scores[place]) / 2)
+    if place == count:
+        return float(scores[-1])
+    below, above = scores[place - 1], scores[place]
+    return float(min((below + above) / 2, np.nextafter(above, -np.inf)))  # between neighbours there is no number
 
 
 def paired_bootstrap(
@@ -105,6 +114,7 @@ def paired_bootstrap(
     validations: tuple[pd.DataFrame, pd.DataFrame] | None = None,
     *,
     measure: str = "AUC",
+    best: str = "accuracy",
     samples: int = 1_000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -116,7 +126,8 @@ def paired_bootstrap(
         second: The same pairs in the same order, scored by the other.
         validations: Validation pairs of each, on which its threshold is chosen; ``"AUC"`` needs none.
         measure: ``"AUC"``, ``"accuracy"``, ``"precision"``, ``"recall"`` or ``"F1"``.
-        samples: Samples of pairs, drawn with replacement.
+        best: What the thresholds are the best for, as in :func:`evaluate_pairs`.
+        samples: Samples of pairs, drawn with replacement; those without a match, or with nothing else, do not count.
         confidence: Share of the samples' differences that lie in the interval.
         seed: Of the samples.
 
@@ -124,14 +135,20 @@ def paired_bootstrap(
         ``difference`` (second minus first), ``low`` and ``high``.
 
     Raises:
-        ValueError: If the pairs are not the same, or thresholds are missing.
+        ValueError: If the pairs are not the same, thresholds are missing, or a setting is out of range.
     """
     (labels, one), (labels_too, other) = labels_and_scores(first), labels_and_scores(second)
-    if len(labels) != len(labels_too) or (labels != labels_too).any():
+    ids = [name for name in ("id_a", "id_b") if name in first and name in second]
+    same = len(labels) == len(labels_too) and (labels == labels_too).all()
+    if not same or any((first[name].to_numpy() != second[name].to_numpy()).any() for name in ids):
         raise ValueError("the two frames must hold the same pairs in the same order")
+    if measure not in _MEASURES:
+        raise ValueError(f"measure must be one of {', '.join(map(repr, _MEASURES))}, got {measure!r}")
+    if samples < 1 or not 0 < confidence < 1:
+        raise ValueError(f"samples must be at least 1 and confidence in (0, 1), got {samples} and {confidence}")
     if measure != "AUC" and validations is None:
         raise ValueError(f"{measure} needs the validation pairs of both rankers, on which thresholds are chosen")
-    thresholds = [0.0, 0.0] if validations is None else [best_threshold(*labels_and_scores(v)) for v in validations]
+    thresholds = [0.0, 0.0] if validations is None else [best_threshold(*labels_and_scores(v), best) for v in validations]
 
     def difference(rows: np.ndarray) -> float:
         before, after = (
@@ -142,33 +159,42 @@ def paired_bootstrap(
     random = np.random.default_rng(seed)
     drawn = (random.integers(len(labels), size=len(labels)) for _ in range(samples))
     found = [difference(rows) for rows in drawn if 0 < labels[rows].sum() < len(rows)]
+    if not found:
+        raise ValueError(f"none of {samples} samples of {len(labels)} pairs holds both kinds of pairs: draw more samples")
     low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
     return {"difference": difference(np.arange(len(labels))), "low": float(low), "high": float(high)}
 
 
-def _ranking(scored: pd.DataFrame, measures: Sequence[Any]) -> dict[str, float]:
+def _ranking(scored: pd.DataFrame, measures: str | Sequence[Any]) -> dict[str, float]:
     """Mean of ranking measures over the sources that have a match."""
+    from pyterrier_longdoc.training.settings import parse_measure
+
+    for column in ("id_a", "id_b"):
+        if column not in scored or scored[column].isna().any():
+            raise ValueError(f"ranking measures need {column!r} in every row of the pairs; or use measures=()")
     table = scored.rename(columns={"id_a": "query_id", "id_b": "doc_id"}).astype({"query_id": str, "doc_id": str})
     table = table[table.groupby("query_id")["relevance"].transform("max") > 0]
-    parsed = [ir_measures.parse_measure(str(measure)) for measure in measures]
+    table = table.sort_values("relevance", kind="stable").drop_duplicates(["query_id", "doc_id"], keep="last")
+    parsed = [parse_measure(measure) for measure in ([measures] if isinstance(measures, str) else measures)]
     found = ir_measures.calc_aggregate(parsed, table, table)
     return {str(measure): float(found[measure]) for measure in parsed}
 
 
 def measured(measure: str, labels: np.ndarray, scores: np.ndarray, threshold: float) -> float:
-    if measure == "AUC":
-        return auc(labels, scores)
-    values = classification(labels, scores, threshold)
-    if measure not in values:
-        raise ValueError(f"measure must be one of {', '.join(map(repr, ['AUC', *values]))}, got {measure!r}")
-    return values[measure]
+    """One measure of scored pairs by its name; ``"AUC"`` does not look at the threshold."""
+    return auc(labels, scores) if measure == "AUC" else classification(labels, scores, threshold)[measure]
 
 
 def labels_and_scores(scored: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Which scored pairs match, bool ``[p]``, and their scores, float64 ``[p]``.
+
+    Raises:
+        ValueError: If one is missing or no number, or only one label occurs.
+    """
     for column in ("label", "score"):
         if column not in scored:
             raise ValueError(f"scored pairs need a column {column!r}; found {list(scored.columns)}")
-        if not np.isfinite(scored[column].to_numpy(np.float64)).all():
+        if not pd.api.types.is_numeric_dtype(scored[column]) or not np.isfinite(scored[column].to_numpy(np.float64)).all():
             raise ValueError(f"column {column!r} of the pairs must hold a finite number in every row")
     labels = scored["label"].to_numpy() > 0
     if not 0 < labels.sum() < len(labels):

@@ -2,7 +2,8 @@
 
 A frame of pairs has one row a pair: ``text_a`` (the source document), ``text_b`` (the candidate) and ``label`` (more
 than 0: they match), beside ``id_a`` and ``id_b``. Seen as results, sources are queries and candidates documents, so any
-ranker and any first stage can score pairs, and ranking measures apply beside those of classification. Loaders are in
+ranker and any first stage can score pairs, and ranking measures apply beside those of classification: see
+:mod:`pyterrier_longdoc.pair_measures`, whose functions are found here too. Loaders are in
 :mod:`pyterrier_longdoc.data.pairs`.
 """
 
@@ -10,13 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ir_measures
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+
+from pyterrier_longdoc.pair_measures import auc as auc
+from pyterrier_longdoc.pair_measures import best_threshold as best_threshold
+from pyterrier_longdoc.pair_measures import classification as classification
+from pyterrier_longdoc.pair_measures import evaluate_pairs as evaluate_pairs
+from pyterrier_longdoc.pair_measures import labels_and_scores, measured
+from pyterrier_longdoc.pair_measures import paired_bootstrap as paired_bootstrap
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.dual_encoder import DualEncoder
@@ -39,13 +47,16 @@ def as_pairs(
         ids are missing, equal texts get equal ones.
 
     Raises:
-        ValueError: If a column, a label or the text of an id is missing, or a label is no number.
-        TypeError: If a text is no string.
+        ValueError: If a column, a label, an id or the text of one is missing, a label is no number, or one id has two
+            texts on the same side.
+        TypeError: If a text is no string, or the pairs are no frame.
     """
+    if not isinstance(pairs, pd.DataFrame):
+        raise TypeError(f"pairs must be a frame, got {type(pairs).__name__}")
     out = pairs.reset_index(drop=True)
     if "label" not in out:
         raise ValueError(f"pairs need a column 'label'; found {list(pairs.columns)}")
-    if not pd.api.types.is_numeric_dtype(out["label"]) or out["label"].isna().any():
+    if len(out) and (not pd.api.types.is_numeric_dtype(out["label"]) or out["label"].isna().any()):
         raise ValueError("column 'label' of the pairs must hold a number in every row")
     texts = _texts(documents, text_field)
     for side in "ab":
@@ -64,18 +75,34 @@ def as_pairs(
             raise TypeError(f"column {text!r} of the pairs holds {type(value).__name__} {value!r}, not text")
         if name not in out:
             out[name] = out[text].map(_text_id)
+        _check_ids(out, name, text)
     return out[[*COLUMNS, *(name for name in out if name not in COLUMNS)]]
+
+
+def _check_ids(pairs: pd.DataFrame, name: str, text: str) -> None:
+    if pairs[name].isna().any():
+        raise ValueError(f"{int(pairs[name].isna().sum())} of {len(pairs)} pairs have no {name!r}; fill or drop it")
+    texts = pairs[[name, text]].drop_duplicates()
+    twice = texts[name].duplicated()
+    if twice.any():
+        raise ValueError(
+            f"{name}={texts.loc[twice, name].iloc[0]!r} stands beside different texts in {text!r}: an id is of one "
+            f"document; drop {name!r} and it follows from the text"
+        )
 
 
 def as_results(pairs: pd.DataFrame, text_field: str = "text") -> pd.DataFrame:
     """Pairs as PyTerrier results: sources as ``qid, query``, candidates as ``docno`` and ``text_field``; and ``label``.
+
+    Further columns are kept, but for those that these take the place of.
 
     Args:
         pairs: As :func:`as_pairs` takes them, without ``documents``.
         text_field: Column that gets the candidates' texts.
     """
     names = {"id_a": "qid", "text_a": "query", "id_b": "docno", "text_b": text_field}
-    return as_pairs(pairs).rename(columns=names).astype({"qid": str, "docno": str})
+    out = as_pairs(pairs).drop(columns=list(names.values()), errors="ignore")
+    return out.rename(columns=names).astype({"qid": str, "docno": str})
 
 
 def score_pairs(ranker: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -101,7 +128,8 @@ def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1,
 
     Args:
         encoder: A dual encoder.
-        pairs: As :func:`as_pairs` takes them; pairs that are there already are never added.
+        pairs: As :func:`as_pairs` takes them; pairs that are there already are never added, nor is a source to itself,
+            nor a document that matches it as a source.
         count: Candidates for each source that has a match.
         skip: The nearest ones, which are left out: they may be matches that nobody labelled.
 
@@ -112,16 +140,17 @@ def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1,
         raise ValueError(f"count must be at least 1 and skip at least 0, got count={count}, skip={skip}")
     pairs = as_pairs(pairs)
     sources = pairs[pairs["label"] > 0].drop_duplicates("id_a")
-    candidates = pairs.drop_duplicates("id_b")
-    near = encoder.encode_queries(sources["text_a"]) @ encoder.encode_docs(candidates["text_b"]).T
-    known = pairs.groupby("id_a")["id_b"].agg(set)
+    candidates = pairs.drop_duplicates("text_b")
+    texts = candidates["text_b"].to_numpy()
+    sides, vectors = encoder.encode_queries(sources["text_a"]), encoder.encode_docs(texts)
+    known = pairs.groupby("text_a")["text_b"].agg(set)
+    reverse = pairs[pairs["label"] > 0].groupby("text_b")["text_a"].agg(set)
     added = []
-    for (_, source), similar in zip(sources.iterrows(), near, strict=True):
-        taken = known[source["id_a"]] | {source["id_a"]}
-        ids = candidates["id_b"].to_numpy()
-        order = [place for place in np.argsort(-similar, kind="stable") if ids[place] not in taken]
-        rows = candidates.iloc[order[skip : skip + count]][["id_b", "text_b"]]
-        added.append(rows.assign(id_a=source["id_a"], text_a=source["text_a"], label=0))
+    for side, name, text in zip(sides, sources["id_a"], sources["text_a"], strict=True):
+        taken = known[text] | reverse.get(text, set()) | {text}
+        near = (place for place in np.argsort(-(vectors @ side), kind="stable") if texts[place] not in taken)
+        rows = candidates.iloc[list(islice(near, skip, skip + count))][["id_b", "text_b"]]
+        added.append(rows.assign(id_a=name, text_a=text, label=0))
     return pd.concat([pairs, *added], ignore_index=True)
 
 

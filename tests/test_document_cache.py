@@ -33,6 +33,14 @@ def path(request, tmp_path):
     return None if request.param == "memory" else str(tmp_path / "cache.sqlite")
 
 
+@pytest.fixture
+def make_ranker(make_ranker):
+    """Those that keep encoded documents."""
+    if not hasattr(getattr(longdoc, make_ranker.name.split("-")[0]), "encode_documents"):
+        pytest.skip(f"{make_ranker.name} keeps no encoded documents")
+    return make_ranker
+
+
 def test_only_unknown_documents_are_encoded(path):
     cache, encode = DocumentCache(path), Encoder()
     first = Ragged.from_lists([[1, 2], [], [3]])

@@ -268,4 +268,4 @@ def test_without_pyterrier_dr_the_message_says_what_to_install():
         "except ImportError as error: print(error)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'pyterrier-longdoc[dr]'" in out
+    assert "pip install pyterrier-dr" in out

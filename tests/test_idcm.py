@@ -91,7 +91,7 @@ def test_what_was_read_is_explained(tiny):
 def test_an_untrained_selector_finds_the_words_of_a_query():
     """Over a real encoder's embeddings, wherever they stand: three-word matches count from the start."""
     ranker = longdoc.IDCM(max_passages=1)
-    filler = "the weather was fine and everybody went out for a long walk along the river that day . ".split() * 15
+    filler = ("the weather was fine and everybody went out for a long walk along the river that day . " * 15).split()
     for place in (25, 110, 215):
         text = " ".join([*filler[:place], "binary search tree insertion", *filler[place:]])
         found = ranker.explain(as_frame(("1", "binary search tree insertion", "d", text))).frame["text"].item()

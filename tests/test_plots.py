@@ -115,7 +115,7 @@ def test_length_limits():
     assert ax.get_xscale() == "log"
 
 
-def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+def test_without_matplotlib_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"pip install pyterrier-longdoc\[plot\]"):
+    with pytest.raises(ImportError, match="pip install matplotlib"):
         plots.plot_region_positions(regions((0, 1)))

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.pairs import evaluate_pairs, score_pairs
+from pyterrier_longdoc.pair_measures import evaluate_pairs
+from pyterrier_longdoc.pairs import score_pairs
 from pyterrier_longdoc.robustness import section_counts, shuffle_texts, shuffled_sections, training_lengths
 from tests.conftest import shake, words
 

@@ -65,6 +65,8 @@ def read_id_pairs(path: str | Path, documents: pd.DataFrame | Mapping[str, str])
     rows = []
     with _open(path) as lines:
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             parts = line.rstrip("\r\n").split("\t")
             try:
                 source, candidate, label = parts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.models.bert.modeling_bert import BertLayer
@@ -24,19 +24,30 @@ class _FirstToken:
 
     def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
         """The first token ``[b, 1, d]`` of what the whole layer makes of ``[b, tokens, d]``."""
-        attention, first = self.attention.self, hidden_states[:, :1]
-        query, key, value = (
-            part.unflatten(2, (attention.num_attention_heads, -1)).transpose(1, 2)
-            for part in (attention.query(first), attention.key(hidden_states), attention.value(hidden_states))
-        )
-        context = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            None if attention_mask is None else attention_mask[:, :, :1],
-            dropout_p=attention.dropout.p if self.training else 0.0,
-        )
-        return self.feed_forward_chunk(self.attention.output(context.transpose(1, 2).flatten(2), first))
+        mask = None if attention_mask is None else attention_mask[:, :, :1]
+        return one_token(self, hidden_states, hidden_states[:, :1], mask)
+
+
+def one_token(layer: nn.Module, hidden: Tensor, own: Tensor, mask: Tensor | None) -> Tensor:
+    """What a layer of BERT's form makes of one token of each sequence.
+
+    Args:
+        layer: The layer.
+        hidden: All tokens that go into it, ``[b, tokens, d]``.
+        own: The token that is wanted, ``[b, 1, d]``.
+        mask: What it attends to, ``[b, 1, 1, tokens]``; all if ``None``.
+
+    Returns:
+        ``[b, 1, d]``.
+    """
+    attention = layer.attention.self
+    query, key, value = (
+        part.unflatten(2, (attention.num_attention_heads, -1)).transpose(1, 2)
+        for part in (attention.query(own), attention.key(hidden), attention.value(hidden))
+    )
+    dropout = attention.dropout.p if layer.training else 0.0
+    context = functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout)
+    return layer.feed_forward_chunk(layer.attention.output(context.transpose(1, 2).flatten(2), own))
 
 
 class _FirstTokenBert(_FirstToken, BertLayer):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
@@ -201,7 +202,9 @@ class AttentiveGRU(nn.Module):
         columns = np.arange(lengths.max())
         places = np.where(columns < lengths[:, None], spans[:-1][batch][:, None] + columns, -1)
         places = torch.from_numpy(places).to(device)
-        with torch.autocast(device.type, enabled=False):
+        # cuDNN's GRU has gradients in training mode alone
+        slower = torch.is_grad_enabled() and not self.training
+        with torch.autocast(device.type, enabled=False), cudnn.flags(enabled=cudnn.enabled and not slower):
             vectors = rows(places.clamp(min=0)).float()
             packed = pack_padded_sequence(vectors, torch.from_numpy(lengths), batch_first=True)
             states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 
+from pyterrier_longdoc.models.first_token import one_token
 from pyterrier_longdoc.pooling import Budget, Pool
 from pyterrier_longdoc.text.template import Sequences
 
@@ -49,23 +50,36 @@ def embed(encoder: PreTrainedModel, ids: Tensor, types: Tensor) -> Tensor:
 
 
 def encode_in_lockstep(
-    encoder: PreTrainedModel, sequences: Sequences, budget: Budget, between: Callable[[Tensor], Tensor]
+    encoder: PreTrainedModel,
+    sequences: Sequences,
+    budget: Budget,
+    central: np.ndarray,
+    between: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Runs sequences through an encoder layer by layer; gradients flow.
+
+    Of the last layer only the central tokens are computed: nobody reads the others.
 
     Args:
         encoder: An encoder of BERT's kind.
         sequences: The longest first: so batches are stretches of the table, and those without padding views of it.
         budget: Tokens of one pass, padding included.
-        between: Called after every layer with the hidden states of all tokens; returns what the next one reads.
+        central: Place of the token in each sequence that stands for it, ``[n]``.
+        between: Called after every layer with the states of the central tokens, ``[n, d]``; returns their new ones.
 
     Returns:
-        Hidden states of all tokens, ``[sum of lengths, d]``, in the order of ``sequences.ids.values``.
+        The central states after the last layer, ``[n, d]``.
     """
+    *layers, last = layers_of(encoder)
+    rows = torch.from_numpy(sequences.ids.offsets[:-1] + central).to(encoder.device)
     hidden = torch.cat(list(_embedded(encoder, sequences, budget)))
-    for layer in layers_of(encoder):
-        hidden = between(torch.cat(list(_passed(encoder, layer, hidden, sequences, budget))))
-    return hidden
+    for layer in layers:
+        hidden = torch.cat(list(_passed(encoder, hidden, sequences, budget, layer)))
+        states = hidden[rows]
+        changed = between(states)
+        if changed is not states:
+            hidden.index_copy_(0, rows, changed.to(hidden.dtype))
+    return between(torch.cat(list(_passed(encoder, hidden, sequences, budget, last, central))))
 
 
 def _embedded(encoder: PreTrainedModel, sequences: Sequences, budget: Budget) -> Iterator[Tensor]:
@@ -78,18 +92,30 @@ def _embedded(encoder: PreTrainedModel, sequences: Sequences, budget: Budget) ->
 
 
 def _passed(
-    encoder: PreTrainedModel, layer: nn.Module, hidden: Tensor, sequences: Sequences, budget: Budget
+    encoder: PreTrainedModel,
+    hidden: Tensor,
+    sequences: Sequences,
+    budget: Budget,
+    layer: nn.Module,
+    central: np.ndarray | None = None,
 ) -> Iterator[Tensor]:
+    """All tokens after a layer, or the central ones alone, batch by batch."""
+
     def compute(batch: np.ndarray) -> Tensor:
         index, mask = sequences.ids.flat_index(batch)
+        real, attended = None, None
         if mask.all():
             first = int(index[0, 0])
             inputs = hidden[first : first + index.size].view(*index.shape, -1)
-            return layer(inputs).flatten(0, 1)
-        place, real = torch.from_numpy(index).to(hidden.device), torch.from_numpy(mask).to(hidden.device)
-        inputs = hidden[place]
-        attended = create_bidirectional_mask(config=encoder.config, inputs_embeds=inputs, attention_mask=real)
-        return layer(inputs, attended)[real]
+        else:
+            inputs = hidden[torch.from_numpy(index).to(hidden.device)]
+            real = torch.from_numpy(mask).to(hidden.device)
+            attended = create_bidirectional_mask(config=encoder.config, inputs_embeds=inputs, attention_mask=real)
+        if central is not None:
+            own = inputs[torch.arange(len(batch)), torch.from_numpy(central[batch]).to(hidden.device)]
+            return one_token(layer, inputs, own[:, None], None if attended is None else attended[:, :, :1])[:, 0]
+        output = layer(inputs, attended)
+        return output.flatten(0, 1) if real is None else output[real]
 
     yield from _outputs(sequences, budget, compute)
 

@@ -316,18 +316,14 @@ class SocialformerModel(nn.Module):
         """
         if not len(sequences):
             return torch.zeros(0, self.pooler.out_features, device=self.device)
-        rows = np.empty(len(order), np.int64)
-        rows[order] = sequences.ids.offsets[:-1] + central
-        rows = torch.from_numpy(rows).to(self.device)
+        by_document, by_length = (torch.from_numpy(each).to(self.device) for each in (np.argsort(order), order))
 
-        def between(hidden: Tensor) -> Tensor:
-            if not self.config.exchange:
-                return hidden
-            return hidden.index_copy_(0, rows, self.exchange(hidden[rows], counts, budget).to(hidden.dtype))
+        def between(states: Tensor) -> Tensor:
+            return self.exchange(states[by_document], counts, budget)[by_length] if self.config.exchange else states
 
-        hidden = encode_in_lockstep(self.encoder, sequences, budget, between)
+        states = encode_in_lockstep(self.encoder, sequences, budget, central, between)[by_document]
         with torch.autocast(self.device.type, enabled=False):
-            return torch.tanh(self.pooler(hidden[rows].float()))
+            return torch.tanh(self.pooler(states.float()))
 
     def aggregate(self, vectors: Tensor, counts: np.ndarray) -> Tensor:
         """Scores, float32 ``[documents]``, from the states of all groups ``[groups, d]``, documents one behind another.

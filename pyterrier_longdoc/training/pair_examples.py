@@ -2,7 +2,8 @@
 
 ``"binary"`` learns each pair's label by cross-entropy on the logit of the match (SMITH, section 3.4). ``"in_batch"``
 learns from the matching pairs: the partner of a document has to win against the partners of the others in the batch,
-and against the documents that are labelled as not matching it (hard negatives).
+and against the documents that are labelled as not matching it (hard negatives). A document is no rival to itself, nor
+is one that matches it the other way round, unless the label of that very pair says so.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 PAIR_LOSSES = ("binary", "in_batch")
 PAIR_MEASURES = ("AUC", "accuracy", "F1")
+#: Settings that only a training on queries has.
+_OF_RANKING = ("min_label", "graded", "teacher")
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,14 @@ class PairSettings(Settings):
         if self.loss == "in_batch" and self.accumulate > 1:
             raise ValueError("with loss='in_batch' accumulate must be 1: in parts, examples would have fewer negatives")
 
+    @classmethod
+    def of(cls, **settings: Any) -> PairSettings:  # noqa: ANN401
+        """The same as the constructor, with messages that name what is unknown or has no meaning for pairs."""
+        foreign = sorted(settings.keys() & set(_OF_RANKING))
+        if foreign:
+            raise TypeError(f"fit_pairs has no setting {', '.join(map(repr, foreign))}: a pair matches if its label > 0")
+        return super().of(**settings)
+
     @property
     def measures(self) -> list[str]:
         """The deciding measure first."""
@@ -70,6 +81,8 @@ class PairExamples:
         documents: Token ids of the different candidates.
         pairs: Source and candidate of each pair, int64 ``[p, 2]``; those of a source lie together.
         labels: Whether each pair matches, bool ``[p]``.
+        unsafe: Sources and candidates that may match without being labelled: equal ones, and those that match in the
+            other direction, int64 ``[u, 2]``.
         chosen: The pair of each example, int64 ``[e]``.
         settings: See :class:`PairSettings`.
     """
@@ -78,6 +91,7 @@ class PairExamples:
     documents: Ragged
     pairs: np.ndarray
     labels: np.ndarray
+    unsafe: np.ndarray
     chosen: np.ndarray
     settings: PairSettings
 
@@ -101,11 +115,13 @@ class PairExamples:
             ranker._cut(tokens, settings.train_doc_tokens, "train_doc_tokens", "training documents")
             for tokens in (ranker.tokenize(list(sources)), ranker._read(list(candidates)))
         )
+        numbers = np.stack([source, candidate], axis=1)[order].astype(np.int64)
         return cls(
             queries=queries,
             documents=documents,
-            pairs=np.stack([source, candidate], axis=1)[order].astype(np.int64),
+            pairs=numbers,
             labels=labels,
+            unsafe=_unsafe(sources, candidates, numbers[labels]),
             chosen=np.flatnonzero(labels) if settings.loss == "in_batch" else np.arange(len(labels)),
             settings=settings,
         )
@@ -150,14 +166,16 @@ class PairExamples:
 
         Returns:
             Pairs int64 ``[b, candidates, 2]``, the partners of the examples first; and which of them count, bool: not
-            the other partners of the same source.
+            the other partners of the same source, nor what may match it without being labelled.
         """
         rows = self.chosen[examples]
         hard = [self._hard_negatives(epoch, int(example)) for example in examples]
         candidates = np.concatenate([self.pairs[rows, 1], *hard])
         sources = self.pairs[rows, 0]
         grid = np.stack(np.meshgrid(sources, candidates, indexing="ij"), axis=2)
-        allowed = ~np.isin(self._key(grid), self._key(self.pairs[self.labels]))
+        key, negatives = self._key(grid), self._key(self.pairs[~self.labels])
+        allowed = ~np.isin(key, self._key(self.pairs[self.labels]))
+        allowed &= ~np.isin(key, self._key(self.unsafe)) | np.isin(key, negatives)
         allowed[np.arange(len(rows)), np.arange(len(rows))] = True
         return grid, allowed
 
@@ -180,3 +198,13 @@ class PairExamples:
         for array in (*texts, self.pairs, self.labels):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _unsafe(sources: np.ndarray, candidates: np.ndarray, matching: np.ndarray) -> np.ndarray:
+    """Numbers of equal sources and candidates, and of those whose texts match in the other direction, ``[u, 2]``."""
+    as_candidate = pd.Index(candidates).get_indexer(sources)
+    as_source = pd.Index(sources).get_indexer(candidates)
+    equal = np.stack([np.arange(len(sources)), as_candidate], axis=1)
+    other_way = np.stack([as_source[matching[:, 1]], as_candidate[matching[:, 0]]], axis=1)
+    found = np.concatenate([equal, other_way]).astype(np.int64)
+    return found[(found >= 0).all(axis=1)]

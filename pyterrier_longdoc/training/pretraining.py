@@ -64,13 +64,13 @@ def pretrain(
     chosen = Settings.of(**{**PRETRAINING, **settings})
     masks = Masks.of(ranker, masked_words, masked_blocks)
     processes = processes_for(ranker)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(chosen.seed)
-        ranker.model.add_masked_heads()
     task = Pretraining(_documents(ranker, corpus, "corpus"), masks, chosen)
     held_out = None
     if validation is not None:
         held_out = HeldOut(ranker, Pretraining(_documents(ranker, validation, "validation"), masks, chosen), processes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(chosen.seed)
+        ranker.model.add_masked_heads()
     heads = ranker.model.masked_heads.requires_grad_(True)
     checkpoints = {"output_dir": output_dir, "save_every": save_every, "resume": resume}
     try:
@@ -240,11 +240,24 @@ class HeldOut:
 
 def _documents(ranker: SMITH, corpus: Corpus, name: str) -> Structured:
     """The documents of a corpus that are not empty."""
-    field = ranker.text_field
-    rows = corpus[field] if isinstance(corpus, pd.DataFrame) else corpus
-    texts = (row if isinstance(row, str) or not isinstance(row, Mapping) else row[field] for row in rows)
-    documents = ranker.tokenize(["" if pd.isna(text) else text for text in texts])
+    if isinstance(corpus, str) or not isinstance(corpus, Iterable):
+        raise TypeError(f"the {name} must be a frame or an iterable of texts or rows, got {type(corpus).__name__}")
+    rows = corpus.to_dict("records") if isinstance(corpus, pd.DataFrame) else corpus
+    documents = ranker.tokenize([_text(row, ranker.text_field, name) for row in rows])
     documents = documents.take(np.flatnonzero(documents.lengths))
     if not len(documents):
         raise ValueError(f"{ranker}: the {name} holds no document with any text")
     return documents
+
+
+def _text(row: Any, field: str, name: str) -> str:  # noqa: ANN401
+    """The text of a row of a corpus, empty where it is missing."""
+    if isinstance(row, Mapping):
+        if field not in row:
+            raise ValueError(f"a row of the {name} has no {field!r}; it has {list(row)}")
+        row = row[field]
+    if row is None or row is pd.NA or (isinstance(row, float) and np.isnan(row)):
+        return ""
+    if not isinstance(row, str):
+        raise TypeError(f"the {name} holds {type(row).__name__} {row!r}, not text")
+    return row

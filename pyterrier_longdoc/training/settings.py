@@ -119,7 +119,7 @@ class Settings:
         """
         given = self.measure
         several = isinstance(given, Sequence) and not isinstance(given, str)
-        return [_measure(each) for each in (given if several else [given])]
+        return [parse_measure(each) for each in (given if several else [given])]
 
     def rate_factor(self, step: int, steps: int) -> float:
         """What the learning rates are multiplied by in step ``step`` (from 0) of ``steps``."""
@@ -151,7 +151,12 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:  # noqa: A
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def _measure(given: Any) -> ir_measures.Measure:  # noqa: ANN401
+def parse_measure(given: Any) -> ir_measures.Measure:  # noqa: ANN401
+    """A measure of ``ir_measures`` from its name, or itself.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
     if isinstance(given, ir_measures.Measure):
         return given
     try:

@@ -88,7 +88,7 @@ def test_published_loss_and_gradients():
 def test_groups_that_are_masked_are_never_computed(monkeypatch):
     model, (ids, mask, types, real) = published(), inputs("full")
     computed = []
-    layer = model.encoder.encoder.layer[1]
+    layer = model.encoder.encoder.layer[1]  # of the last one only the central tokens are
     layer.register_forward_hook(lambda module, given, output: computed.append(output.shape[:2].numel()))
     real[0, 5:] = 0
     expected = model.score_groups(ids, mask, types, real)
