@@ -148,10 +148,11 @@ class CoLDE(DualEncoder):
         """What each pair's cosine would lose without each chunk; arguments as in :meth:`ReRanker.score_pairs`."""
         return occlusion_evidence(self, queries, documents, pairs)
 
-    def parts(self, texts: Sequence[str]) -> list[Parts]:
+    def parts(self, texts: Sequence[str], side: str = "documents") -> list[Parts]:
         """The vectors of texts, of their sections and of their chunks, and what these look at."""
+        tokens = self.tokenize(texts) if side == "queries" else self._read(texts)
         with inference(self.devices[0], self.dtype):
-            levels = self.model.levels(self._read(list(texts)), self.budget())
+            levels = self.model.levels(tokens, self.budget())
         return [
             Parts(
                 document=each.document.cpu().numpy(),

@@ -200,7 +200,7 @@ class DualEncoder(ReRanker, BiEncoder):
             TypeError: If a text is neither a string nor missing, or ``texts`` is a single one.
             FloatingPointError: If a vector is not finite.
         """
-        read = ["" if _is_missing(text) else text for text in _listed(texts)]
+        read = ["" if pd.api.types.is_scalar(text) and pd.isna(text) else text for text in _listed(texts)]
         return self._finite(self._encode(read, "documents", batch_size), "documents")
 
     def encode_queries_torch(self, texts: Iterable[str], batch_size: int | None = None) -> Tensor:
@@ -247,11 +247,16 @@ class DualEncoder(ReRanker, BiEncoder):
             raise TypeError("explain takes either one frame of results, or two texts or more and their names")
         return super().explain(res)
 
-    def parts(self, texts: Sequence[str]) -> list[Parts]:
-        """The vectors of texts and of their parts at three levels, each part read alone."""
+    def parts(self, texts: Sequence[str], side: str = "documents") -> list[Parts]:
+        """The vectors of texts and of their parts at three levels, each part read alone.
+
+        Args:
+            texts: The texts.
+            side: ``"queries"``, or ``"documents"``, of which no more than ``max_doc_tokens`` are read.
+        """
         from pyterrier_longdoc.levels import parts_alone
 
-        return parts_alone(self, texts)
+        return parts_alone(self, texts, side)
 
     def _encode_stretches(self, tokens: Ragged, stretches: Windows) -> np.ndarray:
         if not len(stretches):
@@ -392,10 +397,6 @@ def _listed(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
         raise TypeError(f"texts must be a list of texts, got one text: write [{texts[:20]!r}]")
     return list(texts)
-
-
-def _is_missing(text: Any) -> bool:  # noqa: ANN401
-    return text is None or text is pd.NA or (isinstance(text, float) and np.isnan(text))
 
 
 def _column(vectors: np.ndarray) -> pd.Series | list[np.ndarray]:

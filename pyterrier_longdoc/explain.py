@@ -154,7 +154,8 @@ class Explanation:
         windows = self.frame.rename(columns={"weight": "similarity", "query": "text_a", "text": "text_b"})
         windows = windows.rename(columns={"tokens": "tokens_b", "spans": "spans_b"})
         kind_and_number = windows["kind"].astype(str) + " " + windows["window"].astype(str)
-        windows = windows.assign(level="chunk", part_a=windows["qid"], part_b=windows["docno"] + " " + kind_and_number)
+        docno = windows["docno"].astype(str)
+        windows = windows.assign(level="chunk", part_a=windows["qid"], part_b=docno + " " + kind_and_number)
         if "score" in self._results:
             wholes = self._results.assign(
                 level="document", kind="document", similarity=self._results["score"], part_a=ids["qid"],

@@ -1,8 +1,8 @@
 """Documents compared at three levels: as wholes, by their sections, and by their chunks (CoLDE, sections 3 and 4.3).
 
 One number hides which parts of two long documents are alike. A ranker that can say what it makes of the parts of a
-document has a method ``parts(texts) -> list[Parts]``, for CoLDE the vectors that it computes anyway, for others each
-part read on its own; :class:`Comparison` lays the parts of two or more documents side by side. It is made by
+document has a method ``parts(texts, side) -> list[Parts]``, for CoLDE the vectors that it computes anyway, for others
+each part read on its own; :class:`Comparison` lays the parts of two or more documents side by side. It is made by
 ``ranker.explain(text, other_text)``, and for each row of a result frame by ``ranker.explain(results)``.
 """
 
@@ -88,13 +88,16 @@ def compare_results(ranker: DualEncoder, res: pd.DataFrame) -> list[Comparison]:
     """Compares the query and the document of each row of a frame; each different text is read once."""
     documents = res[ranker.text_field].astype(object).where(res[ranker.text_field].notna(), "")
     rows = list(zip(res["query"], documents, strict=True))
-    texts = list(dict.fromkeys(text for row in rows for text in row))
-    parts = dict(zip(texts, ranker.parts(texts) if texts else [], strict=True))
-    spans = {text: character_spans(ranker.tokenizer, text) for text in texts}
+    parts, spans = [], {}
+    for texts, side in zip(zip(*rows, strict=True), ("queries", "documents"), strict=False):
+        unique = list(dict.fromkeys(texts))
+        parts.append(dict(zip(unique, ranker.parts(unique, side), strict=True)))
+        spans |= {text: character_spans(ranker.tokenizer, text) for text in unique}
     found = []
     for row, qid, docno in zip(rows, res["qid"], res["docno"], strict=True):
         names = [f"query {qid}" if qid == docno else str(qid), str(docno)]
-        found.append(Comparison(names, row, [spans[text] for text in row], [parts[text] for text in row], repr(ranker)))
+        of_row = [known[text] for known, text in zip(parts, row, strict=True)]
+        found.append(Comparison(names, row, [spans[text] for text in row], of_row, repr(ranker)))
     return found
 
 
@@ -287,23 +290,30 @@ def _title(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def parts_alone(
-    ranker: DualEncoder, texts: Sequence[str], own: tuple[Windows, np.ndarray] | None = None
+    ranker: DualEncoder,
+    texts: Sequence[str],
+    side: str = "documents",
+    own: tuple[Windows, np.ndarray] | None = None,
 ) -> list[Parts]:
     """The parts of texts for a ranker that makes one vector of a whole text: each part is read as if it were all.
 
     Args:
         ranker: The ranker.
-        texts: The documents.
+        texts: The texts.
+        side: ``"queries"`` or ``"documents"``, which the ranker may read otherwise.
         own: Chunks of its own, over the texts as it reads them, and their vectors ``[c, d]``; if ``None``, sections
             are cut into stretches, which are read alone too.
     """
-    read = ranker._read(list(texts)).lengths
+    of_queries = side == "queries"
+    reads = ranker.tokenize if of_queries else ranker._read
+    encode = ranker.encode_queries if of_queries else ranker.encode_docs
+    read = reads(texts).lengths
     tokens = tokenize_sections(ranker.tokenizer, texts).head(read)
     sections = section_chunks(tokens, max(1, int(read.max(initial=1)))).windows  # one chunk a section
     chunks = section_chunks(tokens, _CHUNK).windows if own is None else own[0]
     spans = [character_spans(ranker.tokenizer, text) for text in texts]
     pieces = [_pieces(texts, spans, windows) for windows in ([sections, chunks] if own is None else [sections])]
-    vectors = ranker.encode_docs([*texts, *(piece for each in pieces for piece in each)])
+    vectors = encode([*texts, *(piece for each in pieces for piece in each)])
     whole, of_section, of_chunk = np.split(vectors, [len(texts), len(texts) + len(sections)])
     of_chunk = of_chunk if own is None else own[1]
     kind = "stretch" if own is None else ranker.window_kind

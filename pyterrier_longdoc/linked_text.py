@@ -149,7 +149,7 @@ def _table(matrix: pd.DataFrame, caption: str) -> str:
     labels, values = [escape(label) for label in matrix.index], matrix.to_numpy()
     others = values[~np.eye(len(values), dtype=bool)]
     scale = Scale.of(others.tolist(), signed=False)
-    owners = [label.split(" §")[0] for label in matrix.index]
+    owners = [label.rsplit(" §", 1)[0] for label in matrix.index]
     new = [False, *(first != second for first, second in pairwise(owners))]
     head = "".join(f'<th scope="col">{label}</th>' for label in labels)
     body = []

@@ -40,8 +40,8 @@ def evaluate_pairs(
         ``accuracy, precision, recall, F1, AUC, threshold``, and the measures by name.
 
     Raises:
-        ValueError: If neither ``validation`` nor ``threshold`` is given, or both, or it is no number; if a score, a label
-            or an id is missing; if only one label occurs; or if there is no such measure.
+        ValueError: If neither ``validation`` nor ``threshold`` is given, or both, or it is no number; if a score, a
+            label or an id is missing; if only one label occurs; or if there is no such measure.
     """
     labels, scores = labels_and_scores(scored)
     if (validation is None) == (threshold is None):
@@ -137,10 +137,9 @@ def paired_bootstrap(
     Raises:
         ValueError: If the pairs are not the same, thresholds are missing, or a setting is out of range.
     """
-    (labels, one), (labels_too, other) = labels_and_scores(first), labels_and_scores(second)
-    ids = [name for name in ("id_a", "id_b") if name in first and name in second]
-    same = len(labels) == len(labels_too) and (labels == labels_too).all()
-    if not same or any((first[name].to_numpy() != second[name].to_numpy()).any() for name in ids):
+    (labels, one), (_, other) = labels_and_scores(first), labels_and_scores(second)
+    known = [name for name in ("label", "id_a", "id_b") if name in first and name in second]
+    if not np.array_equal(first[known].to_numpy(object), second[known].to_numpy(object)):
         raise ValueError("the two frames must hold the same pairs in the same order")
     if measure not in _MEASURES:
         raise ValueError(f"measure must be one of {', '.join(map(repr, _MEASURES))}, got {measure!r}")
@@ -148,11 +147,12 @@ def paired_bootstrap(
         raise ValueError(f"samples must be at least 1 and confidence in (0, 1), got {samples} and {confidence}")
     if measure != "AUC" and validations is None:
         raise ValueError(f"{measure} needs the validation pairs of both rankers, on which thresholds are chosen")
-    thresholds = [0.0, 0.0] if validations is None else [best_threshold(*labels_and_scores(v), best) for v in validations]
+    thresholds = [best_threshold(*labels_and_scores(each), best) for each in validations or ()] or [0.0, 0.0]
 
     def difference(rows: np.ndarray) -> float:
         before, after = (
-            measured(measure, labels[rows], scores[rows], at) for scores, at in zip((one, other), thresholds, strict=True)
+            measured(measure, labels[rows], scores[rows], threshold)
+            for scores, threshold in zip((one, other), thresholds, strict=True)
         )
         return after - before
 
@@ -160,7 +160,7 @@ def paired_bootstrap(
     drawn = (random.integers(len(labels), size=len(labels)) for _ in range(samples))
     found = [difference(rows) for rows in drawn if 0 < labels[rows].sum() < len(rows)]
     if not found:
-        raise ValueError(f"none of {samples} samples of {len(labels)} pairs holds both kinds of pairs: draw more samples")
+        raise ValueError(f"none of {samples} samples of {len(labels)} pairs holds both kinds of pairs: draw more")
     low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
     return {"difference": difference(np.arange(len(labels))), "low": float(low), "high": float(high)}
 
@@ -194,7 +194,8 @@ def labels_and_scores(scored: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     for column in ("label", "score"):
         if column not in scored:
             raise ValueError(f"scored pairs need a column {column!r}; found {list(scored.columns)}")
-        if not pd.api.types.is_numeric_dtype(scored[column]) or not np.isfinite(scored[column].to_numpy(np.float64)).all():
+        numeric = pd.api.types.is_numeric_dtype(scored[column])
+        if not numeric or not np.isfinite(scored[column].to_numpy(np.float64, na_value=np.nan)).all():
             raise ValueError(f"column {column!r} of the pairs must hold a finite number in every row")
     labels = scored["label"].to_numpy() > 0
     if not 0 < labels.sum() < len(labels):

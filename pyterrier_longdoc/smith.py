@@ -273,15 +273,15 @@ class SMITH(DualEncoder):
         """What each pair's cosine would lose without each block; arguments as in :meth:`ReRanker.score_pairs`."""
         return occlusion_evidence(self, queries, documents, pairs)
 
-    def parts(self, texts: Sequence[str]) -> list[Parts]:
+    def parts(self, texts: Sequence[str], side: str = "documents") -> list[Parts]:
         """The vectors of texts, of their sections, each read alone, and of their blocks by the sentence encoder."""
         from pyterrier_longdoc.levels import parts_alone
 
-        tokens = self._read(list(texts))
+        tokens = self.tokenize(texts) if side == "queries" else self._read(texts)
         windows = self.model.blocks(tokens)
         with inference(self.devices[0], self.dtype):
             vectors = self.model.encode_sentences(self.model.config.template.windows(tokens, windows), self.budget())
-        return parts_alone(self, texts, (windows, vectors.cpu().numpy()))
+        return parts_alone(self, texts, side, (windows, vectors.cpu().numpy()))
 
 
 def _config_settings(options: dict[str, Any]) -> dict[str, Any]:

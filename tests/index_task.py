@@ -43,7 +43,7 @@ def build_and_die(path, event, number):
     Args:
         path: The index.
         event: ``"writing"``: the bytes of a shard are there, but not in place; ``"wrote"``: it is in place;
-            ``"joining"``: the index is there, but not in place.
+            ``"joining"``: the index is there, but not in place; ``"joined"``: it is in place, beside the shards.
         number: Which shard that the child writes.
     """
     child = os.fork()
@@ -73,5 +73,7 @@ def _kill_at(event, number):
         _die()
 
     os.replace = replacing
+    if event == "joined":
+        indexing.shutil.rmtree = lambda path, **_: _die()
     if event == "joining":
         FlexIndex.index = joining

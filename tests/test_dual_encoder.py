@@ -135,6 +135,21 @@ def test_encoding_takes_any_iterable(encoder, documents):
     assert encoder.encode_queries_torch(["w1"]).requires_grad
 
 
+@pytest.mark.parametrize("side", ["encode_queries", "encode_docs"])
+def test_what_is_no_list_of_texts(encoder, side):
+    encode = getattr(encoder, side)
+    for each in (encode, getattr(encoder, f"{side}_torch")):
+        with pytest.raises(TypeError, match=r"texts must be a list of texts, got one text: write \['w1 w2'\]"):
+            each("w1 w2")
+    with pytest.raises(TypeError, match=r"number 1 of the \w+ is int 5, not text"):
+        encode(["w1", 5])
+    if side == "encode_queries":  # the vector of another query would come back
+        with pytest.raises(TypeError, match="number 0 of the queries is NoneType"):
+            encode([None, "w1"])
+    with pytest.raises(TypeError, match="number 1 of the documents is NoneType"):
+        encoder.score_pairs(["w1"], ["w2", None], np.array([[0, 0], [0, 1]]))
+
+
 def test_nothing_to_encode(encoder, collection, queries):
     for vectors in (encoder.encode_queries([]), encoder.encode_docs([])):
         assert vectors.shape == (0, encoder.model.dims)

@@ -63,8 +63,11 @@ def test_killed_at_every_awkward_moment(expected, tmp_path):
         assert build_and_die(path, event, number) == -signal.SIGKILL
         assert len(shards(path)) == done
         assert not path.exists()
+    assert build_and_die(path, "joined", 0) == -signal.SIGKILL
+    assert path.exists() and shards(path)
     index = build(path)
     assert content(index.index_path) == expected
+    assert [each.name for each in tmp_path.iterdir()] == ["index"]  # no kill left anything behind
 
 
 def test_finished_shards_are_not_encoded_again(expected, tmp_path, monkeypatch):
@@ -150,7 +153,8 @@ def interrupted(path):
 
 def test_shards_of_another_encoder_or_setting(tmp_path):
     path = interrupted(tmp_path / "index")
-    for other, size in ((encoder(seed=1), SHARD), (encoder(max_doc_tokens=5), SHARD), (encoder(), SHARD + 1)):
+    others = (encoder(seed=1), encoder(max_doc_tokens=5), encoder(dtype="bfloat16"))
+    for other, size in (*((other, SHARD) for other in others), (encoder(), SHARD + 1)):
         with pytest.raises(ValueError, match=r"holds shards of another encoder or other settings.*begin anew"):
             build_index(other, corpus(), path, shard_size=size, verbose=False)
 
@@ -174,6 +178,22 @@ def test_an_index_that_is_there(whole, tmp_path):
     (tmp_path / "else").mkdir()
     with pytest.raises(ValueError, match="is no index"):
         build(tmp_path / "else")
+
+
+def test_what_lies_where_shards_would_is_never_removed(tmp_path):
+    mine = tmp_path / "index.shards" / "thesis.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    with pytest.raises(ValueError, match="is where shards would lie, but holds 'thesis.txt'"):
+        build(tmp_path / "index")
+    assert [each.name for each in mine.parent.iterdir()] == ["thesis.txt"]
+
+
+def test_a_docno_that_occurs_twice_is_found_before_its_shard_is_encoded(tmp_path):
+    documents = [*corpus()[: 2 * SHARD], corpus()[0], *corpus()[2 * SHARD :]]
+    with pytest.raises(ValueError, match="holds docno 'd0' twice"):
+        build_index(encoder(), documents, tmp_path / "index", shard_size=SHARD, verbose=False)
+    assert len(shards(tmp_path / "index")) == 2
 
 
 @pytest.mark.parametrize(

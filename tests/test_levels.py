@@ -114,6 +114,17 @@ def test_results_are_compared_row_by_row(colde):
     assert len(colde.explain(res[:0]).levels) == 0
 
 
+def test_limits_of_documents_are_not_those_of_queries(tiny):
+    ranker = shake(longdoc.CoLDE(tiny.encoder, chunk_tokens=ROOM + 2, hidden=8, dims=8, max_doc_tokens=70))
+    res = as_frame(("q", FIRST, "d", SECOND))
+    with pytest.warns(UserWarning, match="max_doc_tokens=70"):
+        whole = ranker.explain(res).comparisons[0]
+    assert whole.documents.loc["q", "d"] == pytest.approx(ranker(res)["score"].iloc[0], abs=1e-5)
+    read = {name: tokens[0][1] for name, tokens in zip(whole.names, whole.parts["tokens"][[0, 6]], strict=True)}
+    assert whole.parts["part"][6] == "d"
+    assert read == {"q": len(character_spans(ranker.tokenizer, FIRST)), "d": 70}
+
+
 def test_chunks_weigh_what_the_score_loses(colde):
     res = as_frame(("q", FIRST, "d", SECOND))
     frame = colde.explain(res).frame

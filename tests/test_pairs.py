@@ -69,6 +69,9 @@ def test_the_input_is_left_alone():
         (lambda f: f.drop(columns="text_b"), ValueError, "need a column 'text_b', or 'id_b' and documents="),
         (lambda f: f.assign(text_a=["x", None]), TypeError, "'text_a' of the pairs holds"),
         (lambda f: f.assign(text_a=["x", 5]), TypeError, "'text_a' of the pairs holds int 5, not text"),
+        (lambda f: f.assign(id_b=["1", None]), ValueError, "1 of 2 pairs have no 'id_b'"),
+        (lambda f: f.assign(id_a="1"), ValueError, "id_a='1' stands beside different texts in 'text_a'"),
+        (lambda f: f.to_dict("records"), TypeError, "pairs must be a frame, got list"),
     ],
 )
 def test_unfit_pairs(change, error, message):
@@ -83,6 +86,22 @@ def test_ids_without_a_text():
         as_pairs(ids, {"1": "one", "2": "two", "8": "eight"})
     with pytest.raises(ValueError, match="documents need a column 'docno'"):
         as_pairs(ids, pd.DataFrame({"text": ["x"]}))
+
+
+def test_no_pairs_at_all():
+    none = pd.DataFrame(columns=["text_a", "text_b", "label"])
+    assert list(score_pairs(encoder(), none).columns) == ["id_a", "text_a", "id_b", "text_b", "label", "score"]
+
+
+def test_columns_of_results_give_way_to_those_of_the_pairs():
+    some = pairs(4).assign(docno="other", qid="other", text="w9", note="kept")
+    out = as_results(some)
+    assert sorted(out.columns) == ["docno", "label", "note", "qid", "query", "text"]
+    assert list(out["text"]) == list(some["text_b"])
+    own = encoder()
+    scores = score_pairs(own, some)
+    assert list(scores["score"]) == list(score_pairs(own, pairs(4))["score"])
+    assert list(scores["docno"]) == ["other"] * 4
 
 
 def test_any_ranker_scores_pairs(tiny, trained):
@@ -137,6 +156,21 @@ def test_no_threshold_is_better_than_the_best(rows, best):
     assert value == 1 or threshold not in scores or threshold == scores.max()  # between two scores
 
 
+def test_a_threshold_between_neighbouring_numbers_is_under_the_higher_one():
+    for low in (0.5, np.nextafter(0.5, 1)):  # half their sum is rounded down for one, up for the other
+        labels, scores = np.array([False, True]), np.array([low, np.nextafter(low, 1)])
+        assert classification(labels, scores, best_threshold(labels, scores))["accuracy"] == 1
+
+
+def test_pairs_that_occur_twice_are_ranked_once_as_matches():
+    once = scored([1, 0, 0], [0.5, 0.9, 0.1], id_a="x", id_b=list("abc"))
+    again = pd.concat([once, once.assign(label=0)])
+    expected = evaluate_pairs(once, threshold=0.3, measures="RR")["RR"]
+    assert expected == 0.5
+    for frame in (again, again.iloc[::-1]):
+        assert evaluate_pairs(frame, threshold=0.3, measures=["RR"])["RR"] == expected
+
+
 def test_the_threshold_comes_from_the_validation_pairs():
     test = scored([1, 0, 1, 0], [0.8, 0.7, 0.3, 0.1])
     validation = scored([1, 0], [0.9, 0.75])
@@ -155,6 +189,18 @@ def test_the_threshold_comes_from_the_validation_pairs():
         ({"scored": scored([1, 0], [1, np.nan]), "threshold": 0}, "'score' of the pairs must hold a finite number"),
         ({"scored": pd.DataFrame({"label": [1, 0]}), "threshold": 0}, "need a column 'score'"),
         ({"validation": scored([1, 0], [1, 0]), "best": "recall"}, "best must be 'accuracy' or 'F1'"),
+        ({"threshold": np.nan}, "threshold must be a number, got nan"),
+        ({"threshold": "0.5"}, "threshold must be a number, got '0.5'"),
+        ({"scored": scored(["a", "b"], [1, 0]), "threshold": 0}, "'label' of the pairs must hold a finite number"),
+        ({"scored": scored([1, 0], [1, 0]), "threshold": 0, "measures": "AP"}, "ranking measures need 'id_a'"),
+        (
+            {"scored": scored([1, 0], [1, 0], id_a=["x", None], id_b="y"), "threshold": 0, "measures": ["AP"]},
+            "ranking measures need 'id_a' in every row",
+        ),
+        (
+            {"scored": scored([1, 0], [1, 0], id_a="x", id_b=["y", "z"]), "threshold": 0, "measures": ["AAP"]},
+            "measure 'AAP' is none of ir_measures",
+        ),
     ],
 )
 def test_what_cannot_be_measured(arguments, message):
@@ -181,10 +227,27 @@ def test_unfit_bootstraps():
     one = scored([1, 0], [1, 0])
     with pytest.raises(ValueError, match="the same pairs in the same order"):
         paired_bootstrap(one, scored([0, 1], [1, 0]))
+    with pytest.raises(ValueError, match="the same pairs in the same order"):
+        paired_bootstrap(one.assign(id_b=["x", "y"]), one.assign(id_b=["y", "x"]))
+    with pytest.raises(ValueError, match="none of 1 samples of 2 pairs holds both kinds"):
+        paired_bootstrap(one, one, samples=1, seed=0)  # draws one of the two pairs twice
+    for settings in ({"samples": 0}, {"confidence": 95}):
+        with pytest.raises(ValueError, match=r"samples must be at least 1 and confidence in \(0, 1\)"):
+            paired_bootstrap(one, one, **settings)
     with pytest.raises(ValueError, match="needs the validation pairs of both"):
         paired_bootstrap(one, one, measure="accuracy")
     with pytest.raises(ValueError, match="measure must be one of 'AUC', 'accuracy'"):
-        paired_bootstrap(one, one, (one, one), measure="MAP")
+        paired_bootstrap(one, one, measure="MAP")
+
+
+def test_the_bootstraps_thresholds_are_the_best_for_what_is_said():
+    validation = scored([1, 0, 0, 0, 1, 0], [0.6, 0.5, 0.4, 0.3, 0.2, 0.1])  # accuracy: over .5; F1: over .1 or .5
+    test = scored([1, 0, 1, 0], [0.45, 0.15, 0.15, 0.05])
+    worse = test.assign(score=[0.0, 0.0, 0.0, 0.0])
+    for best in ("accuracy", "F1"):
+        expected = [evaluate_pairs(each, validation, best=best, measures=[])["F1"] for each in (worse, test)]
+        found = paired_bootstrap(worse, test, (validation, validation), measure="F1", best=best, samples=50)
+        assert found["difference"] == pytest.approx(expected[1] - expected[0])
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
@@ -220,3 +283,13 @@ def test_hard_negatives_are_near_and_new(trained):
     assert score_pairs(trained, added)["score"].mean() > score_pairs(trained, farther)["score"].mean() + 0.05
     with pytest.raises(ValueError, match="count must be at least 1"):
         hard_negatives(trained, some, count=0)
+
+
+def test_neither_a_source_nor_its_match_the_other_way_round_is_a_hard_negative(trained):
+    texts = {"a": "w1 w2", "b": "w1 w3", "c": "w2 w3", "d": "w50"}
+    rows = [("a", "b", 1), ("c", "a", 1), ("d", "d", 0), ("d", "c", 1)]
+    some = pd.DataFrame([(texts[a], texts[b], label) for a, b, label in rows], columns=["text_a", "text_b", "label"])
+    added = hard_negatives(trained, some.assign(id_a=list("1234"), id_b=list("5678")).drop(columns="id_a"), count=4)
+    found = {(row.text_a, row.text_b) for row in added.iloc[4:].itertuples()}
+    letters = {(a, b) for a in texts for b in texts if (texts[a], texts[b]) in found}
+    assert letters == {("a", "d"), ("c", "b"), ("d", "a"), ("d", "b")}

@@ -67,7 +67,7 @@ def test_dropout_of_both_levels_without_an_encoder():
     smith = SMITH(**SIZES, **SMALL, dropout=0.3)
     encoder = smith.model.encoder.config
     assert (encoder.hidden_dropout_prob, encoder.attention_probs_dropout_prob) == (0.3, 0.3)
-    assert smith.model.document_encoder.layers[0].dropout.p == 0.3
+    assert smith.model.document_level.encoder.layers[0].dropout.p == 0.3
 
 
 def test_no_such_encoder_or_setting(tiny):

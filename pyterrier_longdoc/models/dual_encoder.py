@@ -89,6 +89,18 @@ class DualEncoderModel(nn.Module):
             return self.scale * cosines + self.bias if self.training else cosines
 
 
+def mean_state(states: Tensor, lengths: np.ndarray) -> Tensor:
+    """The mean over the real tokens of each sequence, special ones included, float32 ``[b, d]``.
+
+    Args:
+        states: ``[b, tokens, d]``.
+        lengths: Tokens of each that are real; they come first, ``[b]``.
+    """
+    own = torch.from_numpy(np.asarray(lengths)).to(states.device)[:, None]
+    real = torch.arange(states.shape[1], device=states.device) < own
+    return (states.float() * real[..., None]).sum(1) / own
+
+
 def unit(vectors: Tensor) -> Tensor:
     """Vectors scaled to length 1, in float32 whatever the encoder's precision."""
     return functional.normalize(vectors.float(), dim=-1)

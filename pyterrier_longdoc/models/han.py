@@ -8,6 +8,7 @@ same towers. The sequences of all documents of a floor form one pool, sorted by 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -203,8 +204,8 @@ class AttentiveGRU(nn.Module):
         places = np.where(columns < lengths[:, None], spans[:-1][batch][:, None] + columns, -1)
         places = torch.from_numpy(places).to(device)
         # cuDNN's GRU has gradients in training mode alone
-        slower = torch.is_grad_enabled() and not self.training
-        with torch.autocast(device.type, enabled=False), cudnn.flags(enabled=cudnn.enabled and not slower):
+        without = torch.is_grad_enabled() and not self.training
+        with torch.autocast(device.type, enabled=False), cudnn.flags() if without else nullcontext():
             vectors = rows(places.clamp(min=0)).float()
             packed = pack_padded_sequence(vectors, torch.from_numpy(lengths), batch_first=True)
             states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]

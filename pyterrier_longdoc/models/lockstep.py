@@ -24,7 +24,7 @@ from pyterrier_longdoc.text.template import Sequences
 #: of them cost less than padding.
 _STEP = 8
 #: Model types whose layers need hidden states and a mask, and nothing else.
-KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie", "data2vec-text", "roc_bert")
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "ernie", "data2vec-text")
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:

@@ -164,7 +164,7 @@ class MaskedModelling(nn.Module):
         if not len(masked):
             return vectors.new_zeros(0), vectors.new_zeros(0)
         row, truth = self._tensor(masked), torch.arange(len(masked), device=vectors.device)
-        states = self.model.contextualize_blocks(self.model.mask_blocks(vectors, masked), rows, budget)
+        states = self.model.document_level.contextualize(self.model.mask_blocks(vectors, masked), rows, budget)
         document = np.searchsorted(rows.offsets, masked, side="right") - 1
         chosen = states[self._tensor(document), self._tensor(masked - rows.offsets[document])]
         similarity = self.model.masked_heads.blocks(chosen).float() @ vectors[row].float().T

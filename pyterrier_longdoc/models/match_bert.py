@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
+from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, mean_state, unit
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, first_token, max_positions
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.template import Sequences, Template
@@ -130,8 +130,4 @@ def _pooler(output: Any, items: np.ndarray) -> Tensor:  # noqa: ANN401 (an outpu
 
 
 def _mean(output: Any, items: np.ndarray, lengths: np.ndarray) -> Tensor:  # noqa: ANN401
-    """The mean over the real tokens of each sequence, special ones included, ``[b, d]``."""
-    states = output.last_hidden_state.float()
-    own = torch.from_numpy(lengths[items]).to(states.device)[:, None]
-    real = torch.arange(states.shape[1], device=states.device) < own
-    return (states * real[..., None]).sum(1) / own
+    return mean_state(output.last_hidden_state, lengths[items])

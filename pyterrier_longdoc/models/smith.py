@@ -8,21 +8,20 @@ in batches of equally long ones; blocks that would only be padding do not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 
-from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
+from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, mean_state
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, max_positions
 from pyterrier_longdoc.models.masked_modelling import MaskedHeads
-from pyterrier_longdoc.pooling import Budget, Pool, pooled
+from pyterrier_longdoc.models.smith_document import DocumentLevel, activation, initialize, unit_dense
+from pyterrier_longdoc.pooling import Budget, Pool
 from pyterrier_longdoc.text.blocks import block_windows, check_blocks
 from pyterrier_longdoc.text.sentences import Structured
 from pyterrier_longdoc.text.template import Sequences, Template
@@ -63,6 +62,9 @@ class SMITHConfig:
         scale: Start of the scale of the cosine in training.
         bias: Start of the bias added to it.
         masked_heads: Whether the model holds what only pre-training uses.
+
+    Raises:
+        ValueError: If one is out of range.
     """
 
     encoder: dict[str, Any]
@@ -85,6 +87,25 @@ class SMITHConfig:
     scale: float = 6.0
     bias: float = -3.0
     masked_heads: bool = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("combine", COMBINATIONS), ("pooling", POOLINGS)):
+            if getattr(self, name) not in allowed:
+                known = ", ".join(map(repr, allowed))
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        for name in ("block_length", "max_blocks", "layers", "heads", "feedforward", "attention_width"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be from 0 to under 1, got {self.dropout!r}")
+        self.room  # noqa: B018 (checks the settings of blocks)
+
+    @property
+    def room(self) -> int:
+        """Tokens of a block, special ones not counted."""
+        specials = self.template.single.extra
+        return check_blocks(self.block_length, self.max_blocks, specials, self.overlong, self.splitting)
 
     @property
     def vocabulary(self) -> int | None:
@@ -120,13 +141,7 @@ class SMITHModel(DualEncoderModel):
     def __init__(self, config: SMITHConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config.scale, config.bias)
         self.config = config
-        for name, allowed in (("combine", COMBINATIONS), ("pooling", POOLINGS)):
-            if getattr(config, name) not in allowed:
-                known = ", ".join(map(repr, allowed))
-                raise ValueError(f"{name} must be one of {known}, got {getattr(config, name)!r}")
-        self.room = check_blocks(
-            config.block_length, config.max_blocks, config.template.single.extra, config.overlong, config.splitting
-        )
+        self.room = config.room
         self.encoder = build_encoder(config.encoder) if encoder is None else encoder
         limit = max_positions(self.encoder)
         if limit is not None and config.block_length > limit:
@@ -137,16 +152,11 @@ class SMITHModel(DualEncoderModel):
         self.dims = width if config.combine == "normal" else 2 * width
         self.sentence_pooler = nn.Linear(width, width) if config.pooling == "pooler" else None
         self.sentence_dense = nn.Linear(width, width)
-        self.block_positions = nn.Embedding(config.max_blocks, width)
-        self.block_norm = nn.LayerNorm(width, eps=1e-12)
-        self.document_encoder = _transformer(config, width)
-        self.document_pooler = nn.Linear(width, width)
-        self.document_denses = nn.ModuleList(nn.Linear(width, width) for _ in range(1 + config.two_towers))
-        self.attention = BlockAttention(width, config.attention_width) if config.combine == "attention" else None
+        self.document_level = DocumentLevel(config, width)
         self.masked_heads: MaskedHeads | None = None
         for name, module in self.named_children():
             if name != "encoder":
-                module.apply(_initialize)
+                module.apply(initialize)
         if config.masked_heads:
             self.add_masked_heads()
 
@@ -181,16 +191,16 @@ class SMITHModel(DualEncoderModel):
         Raises:
             ValueError: If a document has more blocks.
         """
-        return self._encode(documents, budget, self.document_denses[-1])
+        return self._encode(documents, budget, tower=2)
 
     def encode_queries(self, queries: Ragged, budget: Budget) -> Tensor:
         """Unit vectors of queries, which may be documents themselves; arguments as in :meth:`encode_documents`."""
-        return self._encode(queries, budget, self.document_denses[0])
+        return self._encode(queries, budget, tower=1)
 
-    def _encode(self, documents: Ragged, budget: Budget, dense: nn.Linear) -> Tensor:
+    def _encode(self, documents: Ragged, budget: Budget, tower: int) -> Tensor:
         windows = self.blocks(documents)
         vectors = self.encode_sentences(self.config.template.windows(documents, windows), budget)
-        return self.combine_blocks(vectors, windows.by_document(len(documents)), budget, dense)
+        return self.document_level(vectors, windows.by_document(len(documents)), budget, tower)
 
     def padding_computed(self, widths: np.ndarray, budget: Budget) -> float:
         """The share of padding in what is computed for blocks of so many tokens, ``[blocks]``, in one call."""
@@ -208,17 +218,13 @@ class SMITHModel(DualEncoderModel):
 
     def pool_states(self, states: Tensor, lengths: np.ndarray) -> Tensor:
         """One state ``[b, width]`` a block from those of its tokens ``[b, tokens, width]``, of which so many count."""
-        if self.config.pooling == "pooler":
-            return states[:, 0]
-        count = torch.from_numpy(np.asarray(lengths)).to(states.device)[:, None]
-        real = torch.arange(states.shape[1], device=states.device) < count
-        return (states.float() * real[..., None]).sum(1) / count
+        return states[:, 0] if self.config.pooling == "pooler" else mean_state(states, lengths)
 
     def sentence_vectors(self, states: Tensor) -> Tensor:
         """Unit vectors of blocks from their pooled states, both ``[blocks, width]``."""
         if self.sentence_pooler is not None:
             states = torch.tanh(self.sentence_pooler(states))
-        return self._dense(self.sentence_dense, states)
+        return unit_dense(self.sentence_dense, states, self.config.rectified)
 
     def mask_blocks(self, vectors: Tensor, rows: np.ndarray) -> Tensor:
         """Vectors of blocks with the learned vector of masked ones in place of ``rows``.
@@ -247,74 +253,7 @@ class SMITHModel(DualEncoderModel):
             return windows, self.encode_documents(document.head(np.zeros(1, np.int64)), budget)
         vectors = self.encode_sentences(self.config.template.windows(document, windows), budget)
         others = Ragged.from_lists([np.delete(np.arange(count), block) for block in range(count)], np.int64)
-        return windows, self.combine_blocks(vectors, others, budget, first=np.zeros(count, np.int64))
-
-    def combine_blocks(
-        self,
-        vectors: Tensor,
-        rows: Ragged,
-        budget: Budget,
-        dense: nn.Linear | None = None,
-        first: np.ndarray | None = None,
-    ) -> Tensor:
-        """Unit vectors of documents from those of their blocks.
-
-        Args:
-            vectors: Unit vectors of blocks, ``[blocks, width]``.
-            rows: Rows of ``vectors`` that each document consists of, at least one.
-            budget: Tokens of a forward pass.
-            dense: The last dense; that of documents if ``None``.
-            first: Row of the block at each document's position 0, ``[n]``; its first row if ``None``.
-
-        Returns:
-            ``[n, dims]``.
-        """
-        states = self.contextualize_blocks(vectors, rows, budget, first, kept=1)[:, 0]
-        document = self._dense(dense or self.document_denses[-1], torch.tanh(self.document_pooler(states)))
-        if self.config.combine == "normal":
-            return document
-        return unit(torch.cat([self._summary(vectors, rows), document], dim=1))
-
-    def contextualize_blocks(
-        self, vectors: Tensor, rows: Ragged, budget: Budget, first: np.ndarray | None = None, kept: int | None = None
-    ) -> Tensor:
-        """States of blocks among those of their document; arguments as in :meth:`combine_blocks`.
-
-        Returns:
-            ``[n, kept, width]`` for the first ``kept`` blocks of each document, or ``[n, most blocks, width]``;
-            undefined behind a document's last block.
-        """
-        first = rows.values[rows.offsets[:-1]] if first is None else first
-        most = int(rows.lengths.max())
-        if most > self.config.max_blocks:
-            raise ValueError(f"a document has {most} blocks, but the model reads max_blocks={self.config.max_blocks}")
-
-        def compute(batch: np.ndarray) -> Tensor:
-            index, mask = rows.flat_index(batch)
-            row = rows.values[index]
-            place = np.where(mask, row - first[batch][:, None], 0)
-            row, place = (torch.from_numpy(each).to(self.device) for each in (row, place))
-            inputs = self.block_norm(vectors[row] + self.block_positions(place))
-            inputs = functional.dropout(inputs, self.config.dropout, self.training)
-            hidden = None if mask.all() else torch.from_numpy(~mask).to(self.device)
-            states = self.document_encoder(inputs, src_key_padding_mask=hidden)[:, :kept]
-            return functional.pad(states, (0, 0, 0, (kept or most) - states.shape[1]))
-
-        return pooled(rows.lengths, budget, compute)
-
-    def _summary(self, vectors: Tensor, rows: Ragged) -> Tensor:
-        """The sum, mean or weighted sum of each document's block vectors, ``[n, width]``."""
-        index, mask = rows.flat_index(np.arange(len(rows)))
-        row, real = (torch.from_numpy(each).to(self.device) for each in (rows.values[index], mask))
-        if self.attention is not None:
-            weights = self.attention(vectors)[row].masked_fill(~real, -torch.inf).softmax(1)
-        else:
-            weights = real.float() / (real.sum(1, keepdim=True) if self.config.combine == "mean_concat" else 1)
-        return (weights[..., None] * vectors[row]).sum(1)
-
-    def _dense(self, dense: nn.Linear, states: Tensor) -> Tensor:
-        output = dense(states)
-        return unit(output.relu() if self.config.rectified else output)
+        return windows, self.document_level(vectors, others, budget, first=np.zeros(count, np.int64))
 
     # The published code's weights -------------------------------------------------------------------------------------
 
@@ -370,25 +309,7 @@ class SMITHModel(DualEncoderModel):
             chosen = np.asarray(torch.as_tensor(masked_blocks).cpu())
             row = (rows.offsets[:-1, None] + chosen)[chosen < rows.lengths[:, None]]
             vectors = self.mask_blocks(vectors, np.unique(row))
-        return self.combine_blocks(vectors, rows, budget, self.document_denses[0 if tower == 1 else -1])
-
-
-class BlockAttention(nn.Module):
-    """How much each block counts: tanh(h W + b) v. Without the tanh of the published code, W and v were one vector.
-
-    Args:
-        width: Width of the blocks' vectors.
-        hidden: Width V of the projection.
-    """
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, hidden)
-        self.context = nn.Linear(hidden, 1, bias=False)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Logits ``[blocks]`` of blocks ``[blocks, width]``."""
-        return self.context(torch.tanh(self.dense(vectors)))[:, 0].float()
+        return self.document_level(vectors, rows, budget, tower)
 
 
 def framed_blocks(input_ids: Tensor, attention_mask: Tensor) -> tuple[Sequences, Ragged]:
@@ -403,31 +324,3 @@ def framed_blocks(input_ids: Tensor, attention_mask: Tensor) -> tuple[Sequences,
     flat = Ragged(ids[mask].astype(np.int32), np.concatenate([[0], np.cumsum(mask[real].sum(1))]).astype(np.int64))
     rows = Ragged(np.arange(len(flat)), np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64))
     return Sequences(flat, np.zeros_like(flat.values), np.zeros((len(flat), 1), np.int64), pad=0), rows
-
-
-def _transformer(config: SMITHConfig, width: int) -> nn.TransformerEncoder:
-    layer = nn.TransformerEncoderLayer(
-        width, config.heads, config.feedforward, config.dropout, activation=activation(config.activation),
-        layer_norm_eps=1e-12, batch_first=True,
-    )
-    return nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
-
-
-def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """A GELU by its name in Hugging Face configurations."""
-    if name == "gelu":
-        return functional.gelu
-    if name == "gelu_pytorch_tanh":
-        # A partial: for a GELU module PyTorch's fused layer computes the exact function, whatever its approximation
-        return partial(functional.gelu, approximate="tanh")
-    raise ValueError(f"activation must be 'gelu' or 'gelu_pytorch_tanh', got {name!r}")
-
-
-def _initialize(module: nn.Module) -> None:
-    """As BERT: N(0, .02), biases 0."""
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear) and module.bias is not None:
-        nn.init.zeros_(module.bias)
-    if isinstance(module, nn.MultiheadAttention):
-        nn.init.normal_(module.in_proj_weight, std=0.02)

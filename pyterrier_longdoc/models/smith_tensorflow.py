@@ -41,16 +41,16 @@ _MODULES = {
     "bert/embeddings/LayerNorm": "encoder.embeddings.LayerNorm",
     "bert/pooler/dense": "sentence_pooler",
     "seq_rep_from_bert_sent_dense/dense": "sentence_dense",
-    "doc_bert/doc_embeddings/LayerNorm": "block_norm",
-    "doc_bert/doc_pooler/dense": "document_pooler",
-    "seq_rep_from_bert_doc_dense/dense": "document_denses.0",
-    "seq_rep_from_bert_doc_dense/dense_1": "document_denses.1",
+    "doc_bert/doc_embeddings/LayerNorm": "document_level.norm",
+    "doc_bert/doc_pooler/dense": "document_level.pooler",
+    "seq_rep_from_bert_doc_dense/dense": "document_level.denses.0",
+    "seq_rep_from_bert_doc_dense/dense_1": "document_level.denses.1",
 }
 _TABLES = {
     "bert/embeddings/word_embeddings": "encoder.embeddings.word_embeddings.weight",
     "bert/embeddings/token_type_embeddings": "encoder.embeddings.token_type_embeddings.weight",
     "bert/embeddings/position_embeddings": "encoder.embeddings.position_embeddings.weight",
-    "doc_bert/doc_embeddings/position_embeddings": "block_positions.weight",
+    "doc_bert/doc_embeddings/position_embeddings": "document_level.positions.weight",
 }
 _ATTENTION = "combine_reps_attention"
 _HEADS = {
@@ -164,14 +164,14 @@ def _state(variables: _Variables, config: SMITHConfig) -> Iterator[tuple[str, An
         theirs, ours = f"bert/encoder/layer_{layer}", f"encoder.encoder.layer.{layer}"
         modules |= {f"{theirs}/{n}": f"{ours}.{o}" for n, o in _BERT_LAYER.items()}
     for layer in range(config.layers):
-        theirs, ours = f"{_DOCUMENT}/layer_{layer}", f"document_encoder.layers.{layer}"
+        theirs, ours = f"{_DOCUMENT}/layer_{layer}", f"document_level.encoder.layers.{layer}"
         modules |= {f"{theirs}/{n}": f"{ours}.{o}" for n, o in _DOCUMENT_LAYER.items()}
         for kind, name in (("kernel", "in_proj_weight"), ("bias", "in_proj_bias")):
             parts = [variables[f"{theirs}/attention/self/{part}/{kind}"].T for part in ("query", "key", "value")]
             yield f"{ours}.self_attn.{name}", np.concatenate(parts)
     if config.combine == "attention":
-        modules[f"{_ATTENTION}/dense"] = "attention.dense"
-        yield "attention.context.weight", variables[f"{_ATTENTION}/context_vector"].reshape(1, -1)
+        modules[f"{_ATTENTION}/dense"] = "document_level.attention.dense"
+        yield "document_level.attention.context.weight", variables[f"{_ATTENTION}/context_vector"].reshape(1, -1)
     if config.masked_heads:
         modules |= _HEADS
         yield from ((ours, variables[name]) for name, ours in _HEAD_VECTORS.items())

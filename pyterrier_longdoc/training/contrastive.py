@@ -232,15 +232,19 @@ def _matches(ranker: DualEncoder, frame: pd.DataFrame) -> tuple[list[str], Match
         return list(texts), Matches.of_pairs(len(texts), number.reshape(2, -1).T.astype(np.int64), labels)
     if ranker.text_field not in frame:
         raise ValueError(f"documents with a 'group' need a column {ranker.text_field!r}; found {list(frame.columns)}")
-    frame = frame.reset_index(drop=True)
+    wrong = ~frame[ranker.text_field].map(lambda value: isinstance(value, str)).to_numpy(bool)
+    if wrong.any():
+        value = frame[ranker.text_field].iloc[int(wrong.argmax())]
+        kind = type(value).__name__
+        raise TypeError(f"column {ranker.text_field!r} of the documents holds {kind} {value!r}, not text")
     if frame["group"].isna().any():
         raise ValueError("column 'group' of the documents must hold a value in every row")
     twice = frame.groupby(ranker.text_field)["group"].nunique() > 1
     if twice.any():
         raise ValueError(f"{int(twice.sum())} documents are in more than one group; give pairs instead")
-    frame = frame.assign(text=ranker._strings(frame, ranker.text_field)).drop_duplicates("text")
+    frame = frame.drop_duplicates(ranker.text_field)
     group = pd.factorize(frame["group"])[0].astype(np.int64)
-    return frame["text"].tolist(), Matches(group, None, np.empty(0, np.int64))
+    return frame[ranker.text_field].tolist(), Matches(group, None, np.empty(0, np.int64))
 
 
 def _linked(count: int, links: Iterable[tuple[int, int]]) -> np.ndarray:

@@ -61,7 +61,8 @@ class PairSettings(Settings):
         """The same as the constructor, with messages that name what is unknown or has no meaning for pairs."""
         foreign = sorted(settings.keys() & set(_OF_RANKING))
         if foreign:
-            raise TypeError(f"fit_pairs has no setting {', '.join(map(repr, foreign))}: a pair matches if its label > 0")
+            named = ", ".join(map(repr, foreign))
+            raise TypeError(f"a training on pairs has no setting {named}: a pair matches if its label is more than 0")
         return super().of(**settings)
 
     @property

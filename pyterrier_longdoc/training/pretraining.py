@@ -256,7 +256,7 @@ def _text(row: Any, field: str, name: str) -> str:  # noqa: ANN401
         if field not in row:
             raise ValueError(f"a row of the {name} has no {field!r}; it has {list(row)}")
         row = row[field]
-    if row is None or row is pd.NA or (isinstance(row, float) and np.isnan(row)):
+    if pd.api.types.is_scalar(row) and pd.isna(row):
         return ""
     if not isinstance(row, str):
         raise TypeError(f"the {name} holds {type(row).__name__} {row!r}, not text")

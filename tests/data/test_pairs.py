@@ -41,7 +41,7 @@ def test_broken_json_lines(tmp_path, line, message):
 
 def test_tables_of_ids(tmp_path):
     path = tmp_path / "pairs.tsv"
-    path.write_text("1\t2\t1\n2\t3\t0\n")
+    path.write_text("1\t2\t1\n2\t3\t0\n\n")
     out = read_id_pairs(path, {"1": "one", "2": "two", "3": "three"})
     assert out[COLUMNS].to_numpy().tolist() == [["1", "one", "2", "two", 1.0], ["2", "two", "3", "three", 0.0]]
     path.write_text("1\t2\t1\n2 3 0\n")

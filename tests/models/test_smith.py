@@ -138,7 +138,7 @@ def test_block_vectors_of_the_published_code():
     sequences, rows = framed_blocks(ids, mask)
     with torch.inference_mode():
         vectors = model.encode_sentences(sequences, BUDGET)
-        states = model.contextualize_blocks(vectors, rows, BUDGET)
+        states = model.document_level.contextualize(vectors, rows, BUDGET)
     real = mask.any(2)
     assert len(vectors) == real.sum() < real.numel()  # padding blocks are not computed
     np.testing.assert_allclose(vectors, GOLDEN["finetune_normal/input_sent_reps_1"][real], atol=1e-6)
@@ -204,7 +204,7 @@ def test_masked_block_loss_is_eq_5(make_model):
         shown = vectors.clone()
         shown[masked] = model.masked_heads.block_mask
         alone = [
-            model.contextualize_blocks(part, Ragged.from_lists([range(len(part))]), BUDGET)[0]
+            model.document_level.contextualize(part, Ragged.from_lists([range(len(part))]), BUDGET)[0]
             for part in (shown[:4], shown[4:])
         ]
         states = torch.cat(alone)
@@ -409,6 +409,12 @@ def test_gradients_reach_all_parameters(make_model, combine, pooling):
         ({"heads": 3}, "heads=3 does not divide the encoder's width of 16"),
         ({"activation": "relu"}, "activation must be 'gelu' or 'gelu_pytorch_tanh', got 'relu'"),
         ({"splitting": "none"}, "splitting must be one of"),
+        ({"layers": 0}, "layers must be a whole number of at least 1, got 0"),
+        ({"heads": 0}, "heads must be a whole number of at least 1"),
+        ({"max_blocks": 2.5}, "max_blocks must be a whole number of at least 1, got 2.5"),
+        ({"block_length": True}, "block_length must be a whole number of at least 1, got True"),
+        ({"attention_width": 0, "combine": "attention"}, "attention_width must be"),
+        ({"dropout": 1.0}, "dropout must be from 0 to under 1, got 1.0"),
     ],
 )
 def test_bad_settings(make_model, settings, message):

@@ -217,7 +217,8 @@ def test_what_groups_add_makes_the_score(aggregation):
 @pytest.mark.parametrize(
     "encoder",
     [{"model_type": "roberta", "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
-     {"model_type": "electra", "embedding_size": 16}, {"model_type": "camembert"}, {"model_type": "ernie"}],
+     {"model_type": "electra", "embedding_size": 16}, {"model_type": "camembert"}, {"model_type": "ernie"},
+     {"model_type": "xlm-roberta"}, {"model_type": "data2vec-text"}],
 )
 def test_encoders_of_berts_kind(encoder):
     model = tiny(encoder, exchange=False, aggregation="mean", n_circles=0)

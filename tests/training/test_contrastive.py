@@ -243,6 +243,8 @@ def test_groups_of_documents(colde, pairs):
         colde().fit_pairs(documents.drop(columns="text"))
     with pytest.raises(ValueError, match="'group' of the documents must hold"):
         colde().fit_pairs(documents.assign(group=None))
+    with pytest.raises(TypeError, match="'text' of the documents holds float"):
+        colde().fit_pairs(documents.assign(text=np.nan))
     with pytest.raises(ValueError, match="1 documents are in more than one group"):
         colde().fit_pairs(pd.concat([documents, documents[:1].assign(group=9)]))
     with pytest.raises(ValueError, match="no two of the 12 training documents match"):

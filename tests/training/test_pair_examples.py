@@ -58,6 +58,17 @@ def test_the_in_batch_loss_by_hand():
     assert loss.item() == pytest.approx(np.mean(terms), rel=1e-5)
 
 
+def test_no_rival_is_the_source_itself_or_matches_it_the_other_way_round():
+    """a matches b and c matches a: in a batch of both, b is the only rival of c, and a has none but its negative."""
+    rows = [("w1", "w2", 1), ("w1", "w4", 0), ("w3", "w1", 1), ("w5", "w3", 1)]
+    task = examples(by_name(*rows), loss="in_batch")
+    grid, allowed = task._grid(0, np.arange(3))
+    assert grid.shape == (3, 4, 2)  # partners w2, w1, w3 and the negative w4
+    assert allowed.tolist() == [[True, False, False, True], [True, True, False, True], [True, True, True, True]]
+    labelled = examples(by_name(*rows, ("w1", "w3", 0)), loss="in_batch", negatives=2)
+    assert labelled._grid(0, np.arange(3))[1][0].tolist() == [True, False, True, True, True]
+
+
 def test_hard_negatives_are_drawn_anew_in_each_epoch():
     task = examples(ROWS, loss="in_batch")
     drawn = {int(task._hard_negatives(epoch, 0)[0]) for epoch in range(20)}
@@ -100,6 +111,7 @@ def test_nothing_to_learn_from(rows, loss, message):
         ({"measure": "nDCG@10"}, ValueError, "measure must be one of 'AUC', 'accuracy', 'F1'"),
         ({"loss": "in_batch", "accumulate": 2}, ValueError, "accumulate must be 1"),
         ({"epoch": 3}, TypeError, "no setting 'epoch'"),
+        ({"min_label": 2, "graded": True}, TypeError, "pairs has no setting 'graded', 'min_label'"),
         ({"batch_size": 0}, ValueError, "batch_size must be"),
     ],
 )

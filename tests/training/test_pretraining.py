@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pyterrier_longdoc import SMITH
+from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.training.pretraining import PRETRAINING, Masks, Pretraining
 from pyterrier_longdoc.training.settings import Settings
@@ -129,8 +130,8 @@ def test_gradients_reach_all_that_is_trained(ranker):
     heads = ranker.model.masked_heads.requires_grad_(True)
     loss, _ = masks.loss(ranker, masks.module(ranker.model), 0, np.arange(8), Budget(100))
     loss.backward()
-    without = {name.split(".")[0] for name, each in ranker.model.named_parameters() if each.grad is None}
-    assert without == {"scale", "bias", "document_pooler", "document_denses"}  # which only matching uses
+    without = {".".join(name.split(".")[:2]) for name, each in ranker.model.named_parameters() if each.grad is None}
+    assert without == {"scale", "bias", "document_level.pooler", "document_level.denses"}  # which only matching uses
     heads.requires_grad_(False)
     ranker.model.zero_grad()
 
@@ -261,6 +262,26 @@ def test_an_unknown_setting():
         smith().pretrain(texts(), learning_rate=1)
     with pytest.raises(TypeError, match="pretrain has no setting 'loss', 'negatives'"):
         smith().pretrain(texts(), negatives=3, loss="hinge")
+
+
+@pytest.mark.parametrize(
+    ("corpus", "error", "message"),
+    [
+        ("one text", TypeError, "the corpus must be a frame or an iterable of texts or rows, got str"),
+        (5, TypeError, "the corpus must be .*, got int"),
+        (["w1", 5], TypeError, "the corpus holds int 5, not text"),
+        ([["w1"]], TypeError, "the corpus holds list"),
+        ([{"docno": "1"}], ValueError, r"a row of the corpus has no 'text'; it has \['docno'\]"),
+        (pd.DataFrame({"body": ["w1"]}), ValueError, "a row of the corpus has no 'text'"),
+        ([], ValueError, "no document with any text"),
+    ],
+)
+def test_an_unfit_corpus_leaves_the_model_as_it_was(corpus, error, message):
+    ranker = smith()
+    with pytest.raises(error, match=message):
+        ranker.pretrain(corpus, verbose=False)
+    assert ranker.model.masked_heads is None
+    assert fingerprint(ranker.model) == ranker.weights_id()
 
 
 def test_a_tokenizer_without_a_mask():
