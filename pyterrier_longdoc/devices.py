@@ -1,12 +1,21 @@
-"""Where the work runs, and in which precision."""
+"""Where the work runs, in which precision, and how several devices share it."""
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pyterrier_longdoc.pooling import Pool
 
 _DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -50,6 +59,44 @@ def inference(device: str, dtype: torch.dtype | None) -> Iterator[None]:
     kind = torch.device(device).type
     with torch.inference_mode(), torch.autocast(kind, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
         yield
+
+
+def share_out(
+    pool: Pool,
+    compute: Callable[[nn.Module, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    model: nn.Module,
+    devices: Sequence[str],
+    dtype: torch.dtype | None,
+    results: np.ndarray,
+    bar: Any,  # noqa: ANN401
+) -> None:
+    """Computes the groups of a pool on one device or several, which take them from one queue.
+
+    Args:
+        pool: Groups of items.
+        compute: From a model and the items of a group to rows of ``results`` and what belongs there.
+        model: The model, on the first device; the others get copies.
+        devices: Names of the devices.
+        dtype: See :func:`inference`.
+        results: Is filled.
+        bar: A progress bar over items.
+    """
+
+    def work(device: str, model: nn.Module) -> None:
+        with inference(device, dtype):
+            for group, (rows, result) in pool.run(lambda group: compute(model, group)):
+                results[rows] = result
+                bar.update(len(group))
+
+    models = [model, *(copy.deepcopy(model).to(device) for device in devices[1:])]
+    with ThreadPoolExecutor(len(models)) as threads:
+        try:
+            running = [threads.submit(work, *each) for each in zip(devices, models, strict=True)]
+            for done in as_completed(running):
+                done.result()
+        except BaseException:  # a failure, or Ctrl-C: nobody wants to wait for the rest of the pool
+            pool.stop()
+            raise
 
 
 def _bfloat16_is_faster(device: str) -> bool:

@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_longdoc.devices import inference
+from pyterrier_longdoc.devices import inference, share_out
 from pyterrier_longdoc.explain import WeightedWindow
+from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Pool
 from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker
 from pyterrier_longdoc.text.template import window_tokens
@@ -146,7 +147,7 @@ class DualEncoder(ReRanker, BiEncoder):
     def _vectors(self, inp: pd.DataFrame, text: str, column: str, encode: Any) -> np.ndarray:  # noqa: ANN401
         """A vector for each row: of its text where the frame has texts, else the one that it holds."""
         if text in inp:
-            row, unique = pd.factorize(self._strings(inp, text))
+            row, unique = pd.factorize(strings(inp, text, self))
             return encode(unique)[row]
         vectors = inp[column].tolist()
         wrong = [np.shape(vector) != (self.model.dims,) for vector in vectors]
@@ -287,7 +288,7 @@ class DualEncoder(ReRanker, BiEncoder):
         pool = Pool(tokens.lengths, budget.times(_GROUP_FACTOR), max_items=batch_size or self.batch_size)
         name = f"{type(self).__name__} {side}"
         with pt.tqdm(total=len(unique), desc=name, unit=side[0], disable=not self.verbose) as bar:
-            self._share_out(pool, compute, vectors, bar)
+            share_out(pool, compute, self.model, self.devices, self.dtype, vectors, bar)
         return vectors[row]
 
     def _finite(self, vectors: np.ndarray, side: str) -> np.ndarray:
@@ -354,7 +355,7 @@ class QueryEncoder(_Part, BiQueryEncoder):
         """Encodes the queries of a frame, each different one once."""
         pt.validate.columns(inp, includes=["query"], context=self)
         encoder = self._with_options()
-        return inp.assign(query_vec=_column(encoder.encode_queries(encoder._strings(inp, "query"))))
+        return inp.assign(query_vec=_column(encoder.encode_queries(strings(inp, "query", encoder))))
 
 
 class DocumentEncoder(_Part, BiDocEncoder):
@@ -364,7 +365,7 @@ class DocumentEncoder(_Part, BiDocEncoder):
         """Encodes the documents of a frame, each different one once."""
         pt.validate.columns(inp, includes=[self.text_field], context=self)
         encoder = self._with_options()
-        return inp.assign(doc_vec=_column(encoder.encode_docs(encoder._strings(inp, self.text_field))))
+        return inp.assign(doc_vec=_column(encoder.encode_docs(strings(inp, self.text_field, encoder))))
 
 
 class Scorer(_Part, BiScorer):

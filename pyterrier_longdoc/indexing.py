@@ -24,6 +24,8 @@ import pandas as pd
 import pyterrier as pt
 from pyterrier_dr import FlexIndex
 
+from pyterrier_longdoc.frames import strings
+
 if TYPE_CHECKING:
     from pyterrier_longdoc.dual_encoder import DualEncoder
 
@@ -267,7 +269,7 @@ def _content(encoder: DualEncoder, documents: pd.DataFrame) -> str:
 
 
 def _write_shard(shard: Path, encoder: DualEncoder, documents: pd.DataFrame) -> None:
-    vectors = encoder.encode_docs(encoder._strings(documents, encoder.text_field))
+    vectors = encoder.encode_docs(strings(documents, encoder.text_field, encoder))
     docnos, content = json.dumps(list(documents["docno"])), _content(encoder, documents)
 
     def write(path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.explain import WeightedWindow
+from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.models.cross_encoder import CrossEncoderModel
 from pyterrier_longdoc.models.encoder import encoder_settings, is_classifier, load_encoder
 from pyterrier_longdoc.models.parade import PARADEModel
@@ -123,7 +124,7 @@ class PassageReRanker(ReRanker):
         if self.title_field is None:
             return texts
         titles = inp[self.title_field].astype(object).where(inp[self.title_field].notna(), "")
-        return pd.Series(with_titles(self._strings(inp.assign(**{self.title_field: titles}), self.title_field), texts))
+        return pd.Series(with_titles(strings(inp.assign(**{self.title_field: titles}), self.title_field, self), texts))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """See :meth:`ReRanker.tokenize`; with the borders of sentences, and with titles, where they are asked for."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Budget, Pool
 from pyterrier_longdoc.text.tokens import tokenize
 from pyterrier_longdoc.windows import Ragged
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from pyterrier_longdoc.explain import Explanation
+    from pyterrier_longdoc.frozen import Frozen
 
 #: Documents in memory at once, as a multiple of the tokens of one forward pass.
 _GROUP_FACTOR = 32
@@ -172,7 +173,7 @@ class ReRanker(pt.Estimator):
         return scores
 
     def _unique_texts(self, inp: pd.DataFrame) -> tuple[list[str], list[str], np.ndarray]:
-        query_of_row, queries = pd.factorize(self._strings(inp, "query"))
+        query_of_row, queries = pd.factorize(strings(inp, "query", self))
         document_of_row, documents = pd.factorize(self._documents(inp))
         return list(queries), list(documents), np.stack([query_of_row, document_of_row], axis=1)
 
@@ -183,30 +184,7 @@ class ReRanker(pt.Estimator):
 
     def _documents(self, inp: pd.DataFrame) -> pd.Series:
         """What :meth:`tokenize` reads of each row's document."""
-        return self._strings(inp, self.text_field)
-
-    def _strings(self, inp: pd.DataFrame, column: str) -> pd.Series:
-        values = inp[column].reset_index(drop=True)
-        missing = values.isna()
-        if missing.any():
-            first = inp.iloc[int(missing.to_numpy().argmax())]
-            if column == "query":
-                count = f"{int(missing.sum())} of {len(inp)}"
-                raise ValueError(f"{self}: {count} rows have no query (first qid {first.get('qid')!r})")
-            warnings.warn(
-                f"{self}: {int(missing.sum())} of {len(inp)} rows have no {column!r} "
-                f"(first docno {first.get('docno')!r}); they are read as empty documents",
-                stacklevel=4,
-            )
-        values = values.astype(object).where(~missing, "")
-        wrong = ~values.map(lambda value: isinstance(value, str))
-        if wrong.any():
-            row = int(wrong.to_numpy().argmax())
-            raise TypeError(
-                f"{self}: column {column!r} holds {type(values[row]).__name__}, not text "
-                f"(first at docno {inp.iloc[row].get('docno')!r})"
-            )
-        return values
+        return strings(inp, self.text_field, self)
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str], pairs: np.ndarray) -> np.ndarray:
         """Scores pairs of texts without a frame.
@@ -219,6 +197,8 @@ class ReRanker(pt.Estimator):
         Returns:
             float64 ``[p]``.
         """
+        from pyterrier_longdoc.devices import share_out
+
         scores = np.zeros(len(pairs))
         if not len(pairs):
             return scores
@@ -235,7 +215,7 @@ class ReRanker(pt.Estimator):
         budget = self.budget()
         pool = Pool(document_tokens.lengths, budget.times(_GROUP_FACTOR), max_items=self.batch_size)
         with pt.tqdm(total=len(documents), desc=type(self).__name__, unit="doc", disable=not self.verbose) as bar:
-            self._share_out(pool, compute, scores, bar)
+            share_out(pool, compute, self.model, self.devices, self.dtype, scores, bar)
         return scores
 
     def budget(self) -> Budget:
@@ -246,25 +226,6 @@ class ReRanker(pt.Estimator):
         self, model: nn.Module, queries: Ragged, documents: Ragged, pairs: np.ndarray, budget: Budget
     ) -> Tensor:
         return model(queries, documents, pairs, budget)
-
-    def _share_out(self, pool: Pool, compute: Callable, scores: np.ndarray, bar: Any) -> None:  # noqa: ANN401
-        from pyterrier_longdoc.devices import inference
-
-        def work(device: str, model: nn.Module) -> None:
-            with inference(device, self.dtype):
-                for group, (rows, result) in pool.run(lambda group: compute(model, group)):
-                    scores[rows] = result
-                    bar.update(len(group))
-
-        models = [self.model, *(copy.deepcopy(self.model).to(device) for device in self.devices[1:])]
-        with ThreadPoolExecutor(len(models)) as threads:
-            try:
-                running = [threads.submit(work, *each) for each in zip(self.devices, models, strict=True)]
-                for done in as_completed(running):
-                    done.result()
-            except BaseException:  # a failure, or Ctrl-C: nobody wants to wait for the rest of the pool
-                pool.stop()
-                raise
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """Token ids of whole texts, queries or documents, as the model reads them."""
@@ -328,6 +289,8 @@ class ReRanker(pt.Estimator):
 
     def frozen(self) -> Frozen:
         """This ranker as a plain transformer, which the ``fit`` of a pipeline leaves alone."""
+        from pyterrier_longdoc.frozen import Frozen
+
         return Frozen(self)
 
     # The PyTerrier side -----------------------------------------------------------------------------------------------
@@ -368,34 +331,6 @@ class ReRanker(pt.Estimator):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model_name!r})"
-
-
-class Frozen(pt.Transformer):
-    """A ranker without ``fit``: use it before another learner, which would otherwise see it trained once more.
-
-    Args:
-        ranker: The ranker.
-    """
-
-    def __init__(self, ranker: ReRanker) -> None:
-        super().__init__()
-        self.ranker = ranker
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores and ranks; see :meth:`ReRanker.transform`."""
-        return self.ranker.transform(inp)
-
-    @property
-    def schematic(self) -> dict[str, str]:
-        """Drawn as the ranker itself."""
-        return self.ranker.schematic
-
-    def subtransformers(self) -> dict[str, pt.Transformer]:
-        """None, as of the ranker."""
-        return {}
-
-    def __repr__(self) -> str:
-        return f"{self.ranker!r}.frozen()"
 
 
 def _positive(name: str, value: int) -> int:

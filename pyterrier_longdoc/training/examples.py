@@ -18,6 +18,7 @@ import pyterrier as pt
 import torch
 from torch import Tensor, nn
 
+from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.training.settings import Settings
 from pyterrier_longdoc.training.task import NEGATIVES, shuffled
@@ -117,8 +118,8 @@ class Examples:
     def fingerprint(self) -> str:
         """A hash of everything that examples are drawn from."""
         digest = blake2b(digest_size=8)
-        arrays = [self.queries.values, self.queries.offsets, self.documents.values, self.documents.offsets]
-        for array in (*arrays, self.pairs, self.teacher, self.positive, self.pool):
+        texts = (*self.queries.arrays(), *self.documents.arrays())
+        for array in (*texts, self.pairs, self.teacher, self.positive, self.pool):
             digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
@@ -184,7 +185,7 @@ def _candidates(ranker: ReRanker, res: pd.DataFrame, settings: Settings) -> pd.D
         columns.append(settings.teacher)
     elif settings.loss == "margin_mse":
         pt.validate.columns(res, includes=[settings.teacher], context=ranker)
-    return res[columns].assign(query=ranker._strings(res, "query").array).drop_duplicates(["qid", "docno"])
+    return res[columns].assign(query=strings(res, "query", ranker).array).drop_duplicates(["qid", "docno"])
 
 
 def _with_all_positives(
