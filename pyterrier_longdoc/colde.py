@@ -14,10 +14,11 @@ import torch
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.dual_encoder import DualEncoder, occlusion_evidence
-from pyterrier_longdoc.levels import Parts
 from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, Levels
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
-from pyterrier_longdoc.text.sections import Sectioned, heading_characters, shuffle_sections
+from pyterrier_longdoc.parts import Parts
+from pyterrier_longdoc.text.headings import heading_characters
+from pyterrier_longdoc.text.sections import Sectioned, shuffle_sections
 from pyterrier_longdoc.text.sentences import Structured, splitter_of, tokenize_sentences
 from pyterrier_longdoc.text.template import Template
 from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER
@@ -42,8 +43,8 @@ class CoLDE(DualEncoder):
             have fewer.
         seed: Seed of all random weights.
         **settings: Other fields of :class:`~pyterrier_longdoc.models.colde.CoLDEConfig`, such as
-            ``augmentation=False`` and ``lstm=False`` for the ablations of the paper, and options of
-            :class:`~pyterrier_longdoc.reranker.ReRanker`.
+            ``augmentation=False`` and ``lstm=False`` for the ablations of the paper (CoLDE-CL is the former, trained
+            with ``loss="cosine"``), and options of :class:`~pyterrier_longdoc.reranker.ReRanker`.
 
     Raises:
         ValueError: If there is no such encoder, or a setting is out of range.
@@ -125,6 +126,11 @@ class CoLDE(DualEncoder):
         changed.model_name = f"{self.model_name}/shuffled-{seed}"
         return changed
 
+    def weights_id(self) -> str:
+        """As in :class:`~pyterrier_longdoc.reranker.ReRanker`; another one where sections are read in another order."""
+        own = super().weights_id()
+        return own if self._shuffle is None else f"{own}-shuffled-{self._shuffle}"
+
     def fit_pairs(
         self, pairs: pd.DataFrame, validation: pd.DataFrame | None = None, *, loss: str = "contrastive", **settings: Any  # noqa: ANN401
     ) -> CoLDE:
@@ -133,7 +139,8 @@ class CoLDE(DualEncoder):
         Args:
             pairs: See :func:`fit_contrastive`.
             validation: Pairs to validate on.
-            loss: ``"contrastive"`` (the paper) or ``"cosine"`` (its ablation CoLDE-CL), see :func:`fit_contrastive`;
+            loss: ``"contrastive"`` (the paper) or ``"cosine"`` (its ablation CoLDE-CL, which has
+                ``augmentation=False`` too), see :func:`fit_contrastive`;
                 ``"binary"`` or ``"in_batch"``, see :func:`pyterrier_longdoc.pairs.fit_pairs`.
             **settings: As in those functions.
 

@@ -7,8 +7,6 @@ never meets a stale entry.
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
 from hashlib import blake2b
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pyterrier_longdoc.recent import Recent
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ class DocumentCache:
     def __init__(self, path: str | Path | None = None, *, max_bytes: int = 4 * 2**30) -> None:
         self.path = None if path is None else str(path)
         self.max_bytes = max_bytes
-        self._memory: OrderedDict[bytes, np.ndarray] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+        self._memory = Recent(max_bytes)
         if self.path is not None:
             self._create()
 
@@ -77,10 +74,7 @@ class DocumentCache:
 
     def _get(self, key: bytes) -> np.ndarray | None:
         if self.path is None:
-            with self._lock:
-                if key in self._memory:
-                    self._memory.move_to_end(key)
-                return self._memory.get(key)
+            return self._memory.get(key)
         with closing(self._connect()) as database:
             row = database.execute("SELECT vectors FROM documents WHERE key = ?", (key,)).fetchone()
         return None if row is None else _unpack(row[0])
@@ -91,12 +85,8 @@ class DocumentCache:
             with closing(self._connect()) as database, database:
                 database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", rows)
             return
-        with self._lock:
-            for key, vectors in documents.items():
-                self._bytes += vectors.nbytes - (self._memory[key].nbytes if key in self._memory else 0)
-                self._memory[key] = vectors
-            while self._bytes > self.max_bytes and len(self._memory) > 1:
-                self._bytes -= self._memory.popitem(last=False)[1].nbytes
+        for key, vectors in documents.items():
+            self._memory.put(key, vectors)
 
     def _create(self) -> None:
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)

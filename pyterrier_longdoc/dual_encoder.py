@@ -23,27 +23,28 @@ from pyterrier_longdoc.devices import inference, share_out
 from pyterrier_longdoc.explain import WeightedWindow
 from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Pool
-from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker
+from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker, _positive
 from pyterrier_longdoc.text.template import window_tokens
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 
 try:
-    from pyterrier_dr import BiEncoder, SimFn
-    from pyterrier_dr.biencoder import BiDocEncoder, BiQueryEncoder, BiScorer
+    from pyterrier_dr import BiEncoder, FlexIndex, SimFn
 except ImportError as error:
     raise ImportError(
         "dual encoders (SMITH, CoLDE, MatchBERT, HAN, SMASH) are encoders of pyterrier_dr, which cannot be imported: "
         f"pip install pyterrier-dr ({error})"
     ) from error
 
+from pyterrier_longdoc.encoders import DocumentEncoder, QueryEncoder, Scorer
+
 if TYPE_CHECKING:
-    from pyterrier_dr import FlexIndex
     from torch import Tensor, nn
 
     from pyterrier_longdoc.explain import Explanation
     from pyterrier_longdoc.indexing import IndexScorer
-    from pyterrier_longdoc.levels import Comparison, Parts
+    from pyterrier_longdoc.levels import Comparison
     from pyterrier_longdoc.models.dual_encoder import DualEncoderModel
+    from pyterrier_longdoc.parts import Parts
 
 #: Tokens of a stretch of an explanation.
 _STRETCH = 30
@@ -106,12 +107,21 @@ class DualEncoder(ReRanker, BiEncoder):
             raise ValueError(f"{self} compares unit vectors by their dot product, not by {sim_fn}")
         return Scorer(self, verbose=verbose, batch_size=batch_size, sim_fn=sim_fn)
 
+    def __rshift__(self, right: pt.Transformer) -> pt.Transformer:
+        """``encoder >> FlexIndex(path)`` indexes as :meth:`build_index` does; all else are pipelines as ever."""
+        if not isinstance(right, FlexIndex):
+            return super().__rshift__(right)
+        from pyterrier_longdoc.indexing import IndexingPipeline
+
+        return IndexingPipeline(self, right)
+
     def build_index(
         self, corpus: Iterable[Mapping[str, Any]] | pd.DataFrame, path: str | Path, **options: Any  # noqa: ANN401
     ) -> FlexIndex:
-        """Encodes a collection into a new index that survives kills and is shared by processes.
+        """Encodes a collection into a new index; the work survives kills and is shared by processes.
 
-        Arguments and result as in :func:`pyterrier_longdoc.indexing.build_index`.
+        The same as ``(encoder >> FlexIndex(path)).index(corpus)``, with more options. Arguments and result as in
+        :func:`pyterrier_longdoc.indexing.build_index`.
         """
         from pyterrier_longdoc.indexing import build_index
 
@@ -255,7 +265,7 @@ class DualEncoder(ReRanker, BiEncoder):
             texts: The texts.
             side: ``"queries"``, or ``"documents"``, of which no more than ``max_doc_tokens`` are read.
         """
-        from pyterrier_longdoc.levels import parts_alone
+        from pyterrier_longdoc.parts import parts_alone
 
         return parts_alone(self, texts, side)
 
@@ -285,7 +295,8 @@ class DualEncoder(ReRanker, BiEncoder):
             return group, _encoder(model, side)(tokens.take(group), budget).float().cpu().numpy()
 
         budget = self.budget()
-        pool = Pool(tokens.lengths, budget.times(_GROUP_FACTOR), max_items=batch_size or self.batch_size)
+        at_once = self.batch_size if batch_size is None else _positive("batch_size", batch_size)
+        pool = Pool(tokens.lengths, budget.times(_GROUP_FACTOR), max_items=at_once)
         name = f"{type(self).__name__} {side}"
         with pt.tqdm(total=len(unique), desc=name, unit=side[0], disable=not self.verbose) as bar:
             share_out(pool, compute, self.model, self.devices, self.dtype, vectors, bar)
@@ -328,59 +339,6 @@ def occlusion_evidence(
     return found
 
 
-class _Part:
-    """What the transformers made from an encoder share: they are equal where encoder, weights and options are."""
-
-    bi_encoder_model: DualEncoder
-
-    def _key(self) -> tuple:
-        encoder = self.bi_encoder_model
-        options = (encoder.max_doc_tokens, encoder.text_field, self.batch_size, self.verbose)
-        return (type(self), type(encoder), encoder.weights_id(), *options)
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, _Part) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _with_options(self) -> DualEncoder:
-        return self.bi_encoder_model.apply_attributes(batch_size=self.batch_size, verbose=self.verbose)
-
-
-class QueryEncoder(_Part, BiQueryEncoder):
-    """Adds ``query_vec`` to a frame with ``query``; made by :meth:`DualEncoder.query_encoder`."""
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Encodes the queries of a frame, each different one once."""
-        pt.validate.columns(inp, includes=["query"], context=self)
-        encoder = self._with_options()
-        return inp.assign(query_vec=_column(encoder.encode_queries(strings(inp, "query", encoder))))
-
-
-class DocumentEncoder(_Part, BiDocEncoder):
-    """Adds ``doc_vec`` to a frame with texts; made by :meth:`DualEncoder.doc_encoder`."""
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Encodes the documents of a frame, each different one once."""
-        pt.validate.columns(inp, includes=[self.text_field], context=self)
-        encoder = self._with_options()
-        return inp.assign(doc_vec=_column(encoder.encode_docs(strings(inp, self.text_field, encoder))))
-
-
-class Scorer(_Part, BiScorer):
-    """Re-ranks results; made by :meth:`DualEncoder.text_scorer`."""
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores and ranks the rows of a result frame; see :class:`DualEncoder`."""
-        encoder = self._with_options()
-        with pt.validate.any(inp, context=self) as frame:
-            for query in ("query", "query_vec"):
-                for document in (encoder.text_field, "doc_vec"):
-                    frame.result_frame([query, document])
-        return encoder.transform(inp)
-
-
 def _encoder(model: DualEncoderModel, side: str) -> Any:  # noqa: ANN401
     return model.encode_queries if side == "queries" else model.encode_documents
 
@@ -398,7 +356,3 @@ def _listed(texts: Iterable[str]) -> list[str]:
     if isinstance(texts, str):
         raise TypeError(f"texts must be a list of texts, got one text: write [{texts[:20]!r}]")
     return list(texts)
-
-
-def _column(vectors: np.ndarray) -> pd.Series | list[np.ndarray]:
-    return list(vectors) if len(vectors) else pd.Series(dtype=object)

@@ -30,8 +30,6 @@ LEVEL_COLUMNS = [
     "level", "part_a", "part_b", "similarity", "kind",
     *(f"{name}_{side}" for side in "ab" for name in ("heading", "tokens", "spans", "text")),
 ]
-#: Between the stretches of a window that is not contiguous.
-_GAP = " \N{HORIZONTAL ELLIPSIS} "
 
 
 class WeightedWindow(NamedTuple):
@@ -123,10 +121,7 @@ class Explanation:
     def _as_frame(self) -> pd.DataFrame:
         rows = np.repeat(np.arange(len(self._windows)), [len(windows) for windows in self._windows])
         parts = [window for windows in self._windows for window in windows]
-        texts = [
-            _GAP.join(self._texts[row][first:end] for first, end in part.spans)
-            for row, part in zip(rows, parts, strict=True)
-        ]
+        texts = [part.text(self._texts[row]) for row, part in zip(rows, parts, strict=True)]
         columns = {
             "window": pd.Series([part.number for part in parts], dtype=np.int64),
             "kind": pd.Series([part.kind for part in parts], dtype=object),
@@ -144,25 +139,16 @@ class Explanation:
         """Queries and documents compared at three levels: one row for each two parts.
 
         Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.levels.Comparison.frame>`.
-        For rankers that compare no parts of queries, a query is one part, and the similarity of a window its weight.
+        For rankers that compare no parts of queries, see :func:`pyterrier_longdoc.levels.levels_of_windows`.
         """
-        ids = self._results[["qid", "docno"]]
-        if self.comparisons:
-            tables = [each.frame for each in self.comparisons]
-            rows = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-            return pd.concat([ids.iloc[rows].reset_index(drop=True), pd.concat(tables, ignore_index=True)], axis=1)
-        windows = self.frame.rename(columns={"weight": "similarity", "query": "text_a", "text": "text_b"})
-        windows = windows.rename(columns={"tokens": "tokens_b", "spans": "spans_b"})
-        kind_and_number = windows["kind"].astype(str) + " " + windows["window"].astype(str)
-        docno = windows["docno"].astype(str)
-        windows = windows.assign(level="chunk", part_a=windows["qid"], part_b=docno + " " + kind_and_number)
-        if "score" in self._results:
-            wholes = self._results.assign(
-                level="document", kind="document", similarity=self._results["score"], part_a=ids["qid"],
-                part_b=ids["docno"], text_a=self._results["query"], text_b=list(self._texts),
-            )
-            windows = pd.concat([wholes, windows], ignore_index=True)
-        return windows.reindex(columns=["qid", "docno", *LEVEL_COLUMNS])
+        from pyterrier_longdoc.levels import levels_of_windows
+
+        if not self.comparisons:
+            return levels_of_windows(self._results, self._texts, self._read, self._windows)
+        tables = [each.frame for each in self.comparisons]
+        rows = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        ids = self._results[["qid", "docno"]].iloc[rows].reset_index(drop=True)
+        return pd.concat([ids, pd.concat(tables, ignore_index=True)], axis=1)
 
     def html(
         self, title: str | None = None, *, queries: int | None = 3, documents: int | None = 5, windows: int = 5

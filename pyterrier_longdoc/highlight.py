@@ -36,6 +36,10 @@ class TextWindow(NamedTuple):
     tokens: list[tuple[int, int]]
     spans: list[tuple[int, int]]
 
+    def text(self, document: str) -> str:
+        """Its words, with an ellipsis between stretches."""
+        return " \N{HORIZONTAL ELLIPSIS} ".join(document[first:end] for first, end in self.spans)
+
 
 @dataclass(frozen=True)
 class Card:

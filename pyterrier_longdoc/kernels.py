@@ -23,7 +23,7 @@ from pyterrier_longdoc.models.tk import TKModel
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.reranker import ReRanker
 from pyterrier_longdoc.text.tokens import tokenize
-from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, Vectors, batched, inverse_document_frequency
+from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, Vectors, batched, inverse_document_frequency, texts_of
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class KernelReRanker(ReRanker):
         if corpus is not None:
             if self.model_class.set_idf is KernelModel.set_idf:
                 raise TypeError(f"{type(self).__name__} has no term weights that start from a corpus: leave it out")
-            field = settings.get("text_field", "text")
-            texts = (item if isinstance(item, str) else item[field] for item in corpus)
+            texts = texts_of(corpus, settings.get("text_field", "text"))
             model.set_idf(inverse_document_frequency(source.tokenizer, texts, rows))
         super().__init__(model, source.tokenizer, model_name=f"{source.name}#{fingerprint(model)}", **settings)
 

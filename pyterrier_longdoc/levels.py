@@ -1,17 +1,17 @@
 """Documents compared at three levels: as wholes, by their sections, and by their chunks (CoLDE, sections 3 and 4.3).
 
 One number hides which parts of two long documents are alike. A ranker that can say what it makes of the parts of a
-document has a method ``parts(texts, side) -> list[Parts]``, for CoLDE the vectors that it computes anyway, for others
-each part read on its own; :class:`Comparison` lays the parts of two or more documents side by side. It is made by
-``ranker.explain(text, other_text)``, and for each row of a result frame by ``ranker.explain(results)``.
+document has a method ``parts(texts, side)`` (see :mod:`~pyterrier_longdoc.parts`); :class:`Comparison` lays the parts
+of two or more documents side by side. It is made by ``ranker.explain(text, other_text)``, and for each row of a result
+frame by ``ranker.explain(results)``. Rankers that read a query as a whole have the same table, of their windows.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,44 +20,20 @@ import pandas as pd
 
 from pyterrier_longdoc.explain import LEVEL_COLUMNS, LEVELS, stretches_of
 from pyterrier_longdoc.highlight import block, page
-from pyterrier_longdoc.text.sections import headings, section_chunks, tokenize_sections
+from pyterrier_longdoc.parts import SECTIONS
+from pyterrier_longdoc.text.headings import Heading, headings
+from pyterrier_longdoc.text.sections import split_sections
 from pyterrier_longdoc.text.tokens import character_spans
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyterrier_longdoc.dual_encoder import DualEncoder
-    from pyterrier_longdoc.windows import Windows
+    from pyterrier_longdoc.highlight import TextWindow
+    from pyterrier_longdoc.parts import Parts
 
-#: Tokens of the chunks of rankers that have none of their own.
-_CHUNK = 128
 #: What heat maps show.
 MAPS = (*LEVELS, "attention")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a ranker makes of one document at three levels; vectors of the same level can be compared.
-
-    Attributes:
-        document: Vector of the whole, ``[d]``.
-        sections: Vectors of its sections, ``[s, d']``.
-        chunks: Vectors of its chunks, ``[c, d'']``.
-        section_positions: Positions of each section's tokens in the document.
-        chunk_positions: The same of each chunk.
-        section_of: The section that each chunk begins in, int64 ``[c]``.
-        attention: How much each chunk (row) looks at each other one, ``[c, c]``, if it does.
-        kind: What the ranker calls its chunks.
-    """
-
-    document: np.ndarray
-    sections: np.ndarray
-    chunks: np.ndarray
-    section_positions: Sequence[np.ndarray]
-    chunk_positions: Sequence[np.ndarray]
-    section_of: np.ndarray
-    attention: np.ndarray | None = None
-    kind: str = "chunk"
 
 
 def compare(ranker: DualEncoder, texts: Sequence[str], names: Sequence[str] | None = None) -> Comparison:
@@ -142,14 +118,21 @@ class Comparison:
         rows = [row for number in range(len(self.names)) for row in self._rows(number)]
         return pd.DataFrame(rows, columns=columns)
 
+    @cached_property
+    def read(self) -> pd.Series:
+        """The share of each document's tokens that the ranker read; 1 for all."""
+        positions = [sum(map(len, parts.section_positions)) for parts in self._parts]
+        shares = [own / len(spans) if len(spans) else 1.0 for own, spans in zip(positions, self._spans, strict=True)]
+        return pd.Series(shares, self.names)
+
     def _rows(self, number: int) -> Iterator[tuple]:
         name, parts = self.names[number], self._parts[number]
         whole = np.concatenate([np.empty(0, np.int64), *parts.section_positions])
         yield name, LEVELS[0], name, LEVELS[0], "", *self._place(number, whole)
-        titles = []
+        titles, known = [], headings(self.texts[number])
         for section, positions in enumerate(parts.section_positions):
             tokens, spans, text = self._place(number, positions)
-            titles.append(_title(self.texts[number], spans))
+            titles.append(_title(self.texts[number], known, spans[0][0]) if spans else "")
             yield name, LEVELS[1], f"{name} §{section + 1}", LEVELS[1], titles[-1], tokens, spans, text
         seen = [0] * len(titles)
         for section, positions in zip(parts.section_of, parts.chunk_positions, strict=True):
@@ -277,63 +260,50 @@ class Comparison:
         return f"<Comparison of {', '.join(self.names)} by {self._ranker}: {len(self.parts)} parts>"
 
 
-def _title(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The heading that a section begins with, if there is one."""
-    if not spans:
-        return ""
-    first = spans[0][0]
-    before = (each for each in headings(text) if each.start <= first)
-    return next((each.title for each in before if not text[each.start : first].strip()), "")
+def levels_of_windows(
+    results: pd.DataFrame, texts: Sequence[str], read: Sequence[int], windows: Sequence[list[TextWindow]]
+) -> pd.DataFrame:
+    """The levels of rankers that compare no parts of queries; columns as in :attr:`Comparison.frame`, behind the ids.
 
-
-# Rankers without vectors of parts -------------------------------------------------------------------------------------
-
-
-def parts_alone(
-    ranker: DualEncoder,
-    texts: Sequence[str],
-    side: str = "documents",
-    own: tuple[Windows, np.ndarray] | None = None,
-) -> list[Parts]:
-    """The parts of texts for a ranker that makes one vector of a whole text: each part is read as if it were all.
+    A query is one part. The similarity of a document is its score, if it is known; that of a window is its weight, and
+    that of a section the weight of the strongest window that begins in it; sections without one are left out.
 
     Args:
-        ranker: The ranker.
-        texts: The texts.
-        side: ``"queries"`` or ``"documents"``, which the ranker may read otherwise.
-        own: Chunks of its own, over the texts as it reads them, and their vectors ``[c, d]``; if ``None``, sections
-            are cut into stretches, which are read alone too.
+        results: Columns qid, query, docno and, if known, score.
+        texts: The document of each row.
+        read: How many characters of it were read.
+        windows: Its windows.
     """
-    of_queries = side == "queries"
-    reads = ranker.tokenize if of_queries else ranker._read
-    encode = ranker.encode_queries if of_queries else ranker.encode_docs
-    read = reads(texts).lengths
-    tokens = tokenize_sections(ranker.tokenizer, texts).head(read)
-    sections = section_chunks(tokens, max(1, int(read.max(initial=1)))).windows  # one chunk a section
-    chunks = section_chunks(tokens, _CHUNK).windows if own is None else own[0]
-    spans = [character_spans(ranker.tokenizer, text) for text in texts]
-    pieces = [_pieces(texts, spans, windows) for windows in ([sections, chunks] if own is None else [sections])]
-    vectors = encode([*texts, *(piece for each in pieces for piece in each)])
-    whole, of_section, of_chunk = np.split(vectors, [len(texts), len(texts) + len(sections)])
-    of_chunk = of_chunk if own is None else own[1]
-    kind = "stretch" if own is None else ranker.window_kind
-    begins = np.where(read[chunks.document] > 0, tokens.offsets[chunks.document] + chunks.positions[:, 0], -1)
-    section = np.append(tokens.section, 0)[begins].astype(np.int64)  # the last one is that of empty documents
-    found = []
-    for document in range(len(texts)):
-        mine, its = sections.document == document, chunks.document == document
-        rows = sections.positions[mine], chunks.positions[its]
-        positions = [[row[row >= 0] for row in each] for each in rows]
-        found.append(
-            Parts(whole[document], of_section[mine], of_chunk[its], *positions, section[its], kind=kind)
-        )
-    return found
+    rows = []
+    for result, text, end, own in zip(results.to_dict("records"), texts, read, windows, strict=True):
+        docno, known = str(result["docno"]), headings(text)
+        whole = {"qid": result["qid"], "docno": result["docno"], "part_a": result["qid"], "text_a": result["query"]}
+        if "score" in result:
+            rows.append({
+                **whole, "level": LEVELS[0], "kind": LEVELS[0], "part_b": docno, "similarity": result["score"],
+                "text_b": text,
+            })
+        cuts = [0, *accumulate(map(len, split_sections(text[:end], SECTIONS)))]
+        titles = [_title(text, known, first) for first in cuts[:-1]]
+        section_of = [min(bisect_right(cuts, window.spans[0][0]), len(titles)) - 1 for window in own]
+        for section in sorted(set(section_of)):
+            first, last = cuts[section : section + 2]
+            weights = [window.weight for window, its in zip(own, section_of, strict=True) if its == section]
+            rows.append({
+                **whole, "level": LEVELS[1], "kind": LEVELS[1], "part_b": f"{docno} §{section + 1}",
+                "similarity": max(weights), "heading_b": titles[section], "spans_b": [(first, last)],
+                "text_b": text[first:last],
+            })
+        for window, section in zip(own, section_of, strict=True):
+            rows.append({
+                **whole, "level": LEVELS[2], "kind": window.kind, "part_b": f"{docno} {window.kind} {window.number}",
+                "similarity": window.weight, "heading_b": titles[section], "tokens_b": window.tokens,
+                "spans_b": window.spans, "text_b": window.text(text),
+            })
+    return pd.DataFrame(rows, columns=["qid", "docno", *LEVEL_COLUMNS])
 
 
-def _pieces(texts: Sequence[str], spans: Sequence[np.ndarray], windows: Windows) -> list[str]:
-    """The text of each window."""
-    pieces = []
-    for document, positions in zip(windows.document, windows.positions, strict=True):
-        characters = spans[document][positions[positions >= 0]]
-        pieces.append(texts[document][characters[0, 0] : characters[-1, 1]] if len(characters) else "")
-    return pieces
+def _title(text: str, known: Sequence[Heading], first: int) -> str:
+    """The one of the headings of a text that a section begins with, whose first character is given, if there is one."""
+    before = (each for each in known if each.start <= first)
+    return next((each.title for each in before if not text[each.start : first].strip()), "")

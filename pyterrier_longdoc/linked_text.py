@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 from html import escape
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 #: Tables with more rows are not shown.
 _MOST_ROWS = 40
 _STYLE = """
-.ld .tables{display:flex;flex-wrap:wrap;gap:1em 2.5em;align-items:flex-end;margin:.6em 0 1em}
+.ld .tables{display:flex;flex-wrap:wrap;gap:1em 2.5em;align-items:flex-start;margin:.6em 0 1em}
+.ld .wide{max-width:100%;overflow-x:auto}
 .ld table.sim{border-collapse:collapse;font-size:.8em;margin:0}
 .ld table.sim caption{text-align:left;font-weight:600;padding:0 0 .3em}
 .ld table.sim th{font-weight:400;padding:.15em .5em;text-align:right;background:none;white-space:nowrap}
 .ld table.sim td{padding:.15em .55em;text-align:right;border:1px solid var(--line)}
-.ld table.sim .new{border-top:2px solid currentColor}
+.ld table.sim th[colspan]{text-align:center}
+.ld table.sim tr.new>*{border-top:2px solid currentColor}
+.ld table.sim td.new{border-left:2px solid currentColor}
 .ld .side{display:grid;grid-template-columns:minmax(0,1fr) clamp(3em,12%,8em) minmax(0,1fr);margin:.5em 0 1em}
 .ld .side>div{display:flex;flex-direction:column}
 .ld .side>h4{margin:0;padding:.3em .6em;font:600 1em ui-monospace,monospace;overflow-wrap:anywhere}
@@ -38,7 +41,9 @@ _STYLE = """
 .ld .box:target{outline:3px solid currentColor}
 .ld .box .head{padding:.15em .6em;font-size:.82em;flex:none;flex-wrap:nowrap;white-space:nowrap}
 .ld .box .head b{overflow:hidden;text-overflow:ellipsis}
-.ld .box .words{padding:.3em .6em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85em;flex:1}
+.ld .box .words{padding:.3em .6em 1.2em;overflow:auto;white-space:pre-line;overflow-wrap:anywhere;font-size:.85em;
+  flex:1;-webkit-mask:linear-gradient(#000 calc(100% - 1.5em),transparent);
+  mask:linear-gradient(#000 calc(100% - 1.5em),transparent)}
 .ld .tags.last{margin:0 0 2em}
 .ld .side svg{display:block;width:100%}
 .ld .side line{stroke:rgb(POS/var(--a));vector-effect:non-scaling-stroke;stroke-linecap:round}
@@ -60,88 +65,117 @@ def linked_texts(comparison: Comparison, ranker: str, lines: int) -> Iterator[st
     names = " \N{LEFT RIGHT ARROW} ".join(comparison.names)
     yield f'<div class="query" dir="auto">{escape(names)}</div>'
     yield note(f"cosine similarity of whole documents, of sections and of chunks, by {ranker}")
+    cut = [f"the first {share:.0%} of {name}" for name, share in comparison.read.items() if share < 1]
+    if cut:
+        yield note(f"only {', '.join(cut)} {'was' if len(cut) == 1 else 'were'} read")
     tables = [_table(comparison.documents, "documents"), _table(comparison.sections, "sections")]
     yield f'<div class="tables">{"".join(tables)}</div>'
     seed = repr((comparison.names, comparison.texts)) + ranker
     anchor = "lt" + blake2b(seed.encode("utf-8", "replace"), digest_size=5).hexdigest()
     first, *others = comparison.names
-    owner = comparison.parts.loc[comparison.parts["level"] == "chunk", "document"].to_numpy()
-    across = comparison.chunks.to_numpy()[owner == first][:, owner != first]
-    scale = Scale.of(across.ravel().tolist(), signed=False)  # one for all pictures, so that they compare
-    for number, name in enumerate(others):
-        yield from _side_by_side(comparison, first, name, scale, lines, f"{anchor}-{number}")
-    yield from _folded(comparison.chunks, "chunks")
+    pictures = [Picture.of(comparison, first, name, lines, f"{anchor}-{number}") for number, name in enumerate(others)]
+    # One scale for all pictures, so that they compare; over the lines, which all lie near its end otherwise
+    scale = Scale.of([picture.table[link] for picture in pictures for link in picture.links], signed=False)
+    for picture in pictures:
+        yield from picture.html(scale)
+    yield from _folded(comparison.chunks, "similarity of all chunks")
     if comparison.attention is not None:
         yield from _folded(comparison.attention, "attention of chunks (rows look at columns)")
 
 
-def _side_by_side(
-    comparison: Comparison, left: str, right: str, scale: Scale, lines: int, anchor: str
-) -> Iterator[str]:
-    parts = comparison.parts[comparison.parts["level"] == "chunk"]
-    sides = [parts[parts["document"] == name] for name in (left, right)]
-    table = comparison.chunks.loc[sides[0]["part"], sides[1]["part"]].to_numpy()
-    drawn = np.argsort(-table, axis=None, kind="stable")[:lines]
-    links = [(int(row), int(column)) for row, column in zip(*np.unravel_index(drawn, table.shape), strict=True)]
-    anchors = [f"{anchor}-{side}" for side in "lr"]
-    rows = max(table.shape)
-    kind = sides[1]["kind"].iloc[0]
-    yield (
-        f'<div class="legend"><span>{scale.html()}</span><span>similarity of {escape(kind)}s; '
-        f"{len(links):,} of {table.size:,} pairs are linked</span></div>"
-    )
-    columns = [
-        _column(each, anchors[side], table.max(axis=1 - side), scale) for side, each in enumerate(sides)
-    ]
-    drawing = "".join(_line(link, table, scale, sides, anchors) for link in reversed(links))
-    svg = (
-        f'<svg viewBox="0 0 10 {rows * 10}" preserveAspectRatio="none" style="height:{rows * _ROW:.1f}em" '
-        f'role="img" aria-label="lines between similar chunks">{drawing}</svg>'
-    )
-    yield (
-        f'<div class="side"><h4>{escape(left)}</h4><span></span><h4>{escape(right)}</h4>'
-        f"<div>{columns[0]}</div><div>{svg}</div><div>{columns[1]}</div></div>"
-    )
-    yield f'<div class="tags last">{"".join(_tag(link, table, scale, sides, anchors) for link in links)}</div>'
+class Picture(NamedTuple):
+    """Two documents side by side.
 
+    Attributes:
+        names: What they are called.
+        sides: Their chunks, rows of :attr:`Comparison.parts <pyterrier_longdoc.levels.Comparison.parts>`.
+        table: Similarities of these, ``[chunks of the first, chunks of the second]``.
+        links: Row and column of those that lines are drawn between, the strongest first.
+        anchor: First part of the names of jump targets, unique on the page.
+    """
 
-def _column(parts: pd.DataFrame, anchor: str, best: np.ndarray, scale: Scale) -> str:
-    """The boxes of one document; the shade of a head says how alike its most similar partner is."""
-    boxes = []
-    for number, (part, heading, text) in enumerate(parts[["part", "heading", "text"]].itertuples(index=False)):
-        title = f"{part} {heading}".strip()
-        words = escape(text) if text.strip() else note("no text")
-        boxes.append(
-            f'<div class="box" id="{anchor}{number}"><div class="head mark" style="{scale.style(best[number], True)}">'
-            f'<b title="{escape(title)}">{escape(title)}</b><span class="facts">{best[number]:.3g}</span></div>'
-            f'<div class="words" dir="auto" tabindex="0">{words}</div></div>'
+    names: tuple[str, str]
+    sides: tuple[pd.DataFrame, pd.DataFrame]
+    table: np.ndarray
+    links: list[tuple[int, int]]
+    anchor: str
+
+    @classmethod
+    def of(cls, comparison: Comparison, left: str, right: str, lines: int, anchor: str) -> Picture:
+        """Two documents of a comparison, with so many lines or fewer."""
+        chunks = comparison.parts[comparison.parts["level"] == "chunk"]
+        own, other = (chunks[chunks["document"] == name] for name in (left, right))
+        table = comparison.chunks.loc[own["part"], other["part"]].to_numpy()
+        drawn = np.unravel_index(np.argsort(-table, axis=None, kind="stable")[:lines], table.shape)
+        links = list(zip(*(each.tolist() for each in drawn), strict=True))
+        return cls((left, right), (own, other), table, links, anchor)
+
+    def html(self, scale: Scale) -> Iterator[str]:
+        """A legend, the boxes with the lines between them, and the list of the lines."""
+        kind = self.sides[1]["kind"].iloc[0]
+        kinds = f"{kind}es" if kind.endswith("ch") else f"{kind}s"
+        yield (
+            f'<div class="legend"><span>{scale.html()}</span><span>similarity of {escape(kinds)}; '
+            f"{len(self.links):,} of {self.table.size:,} pairs are linked</span></div>"
         )
-    return "".join(boxes)
+        rows = max(self.table.shape)
+        lines = "".join(self._line(link, scale) for link in reversed(self.links))
+        svg = (
+            f'<svg viewBox="0 0 10 {rows * 10}" preserveAspectRatio="none" style="height:{rows * _ROW:.1f}em" '
+            f'role="img" aria-label="lines between similar {escape(kinds)}">{lines}</svg>'
+        )
+        left, right = (self._column(side, scale) for side in (0, 1))
+        heads = [f"<h4>{escape(name)}</h4>" for name in self.names]
+        yield (
+            f'<div class="side">{heads[0]}<span></span>{heads[1]}'
+            f"<div>{left}</div><div>{svg}</div><div>{right}</div></div>"
+        )
+        yield f'<div class="tags last">{"".join(self._tag(link, scale) for link in self.links)}</div>'
+
+    def _column(self, side: int, scale: Scale) -> str:
+        """The boxes of one document; the shade of a head says how alike its most similar partner is."""
+        boxes = []
+        chunks = zip(self._labels(side), self.sides[side]["heading"], self.sides[side]["text"], strict=True)
+        for number, ((label, heading, text), best) in enumerate(
+            zip(chunks, self.table.max(axis=1 - side), strict=True)
+        ):
+            title = escape(f"{label} {heading}".strip())
+            words = escape(text) if text.strip() else note("no text")
+            boxes.append(
+                f'<div class="box" id="{self._target(side, number)}">'
+                f'<div class="head mark" style="{_shade(best, scale)}">'
+                f'<b title="{title}">{title}</b><span class="facts">{best:.3g}</span></div>'
+                f'<div class="words" dir="auto" tabindex="0">{words}</div></div>'
+            )
+        return "".join(boxes)
+
+    def _line(self, link: tuple[int, int], scale: Scale) -> str:
+        row, column = link
+        width = 1 + 4 * scale.strength(self.table[link])
+        return (
+            f'<a href="#{self._target(1, column)}"><title>{self._names(link)}: {self.table[link]:.4g}</title>'
+            f'<line x1="0" y1="{row * 10 + 5}" x2="10" y2="{column * 10 + 5}" stroke-width="{width:.1f}" '
+            f'style="{_shade(self.table[link], scale)}"/></a>'
+        )
+
+    def _tag(self, link: tuple[int, int], scale: Scale) -> str:
+        words = f"&nbsp;{self._names(link)} &nbsp;{self.table[link]:.3g}"
+        style = _shade(self.table[link], scale)
+        return f'<a href="#{self._target(1, link[1])}" class="mark" style="{style}">{words}</a>'
+
+    def _names(self, link: tuple[int, int]) -> str:
+        return escape(" \N{EN DASH} ".join(self._labels(side)[place] for side, place in enumerate(link)))
+
+    def _labels(self, side: int) -> list[str]:
+        """The chunks' labels without the name of their document, which stands above them."""
+        return [part.removeprefix(self.names[side]).strip() for part in self.sides[side]["part"]]
+
+    def _target(self, side: int, number: int) -> str:
+        return f"{self.anchor}-{'lr'[side]}{number}"
 
 
-def _line(
-    link: tuple[int, int], table: np.ndarray, scale: Scale, sides: list[pd.DataFrame], anchors: list[str]
-) -> str:
-    row, column = link
-    similarity = table[link]
-    width = 1 + 4 * scale.strength(similarity)
-    return (
-        f'<a href="#{anchors[1]}{column}"><title>{_names(link, sides)}: {similarity:.4g}</title>'
-        f'<line x1="0" y1="{row * 10 + 5}" x2="10" y2="{column * 10 + 5}" stroke-width="{width:.1f}" '
-        f'style="{scale.style(similarity, True)}"/></a>'
-    )
-
-
-def _tag(
-    link: tuple[int, int], table: np.ndarray, scale: Scale, sides: list[pd.DataFrame], anchors: list[str]
-) -> str:
-    style = scale.style(table[link], True)
-    words = f"&nbsp;{_names(link, sides)} {table[link]:.3g}"
-    return f'<a href="#{anchors[1]}{link[1]}" class="mark" style="{style}">{words}</a>'
-
-
-def _names(link: tuple[int, int], sides: list[pd.DataFrame]) -> str:
-    return escape(" \N{EN DASH} ".join(side["part"].iloc[place] for side, place in zip(sides, link, strict=True)))
+def _shade(similarity: float, scale: Scale) -> str:
+    return scale.style(float(np.clip(similarity, scale.low, scale.high)), True)
 
 
 def _table(matrix: pd.DataFrame, caption: str) -> str:
@@ -150,21 +184,36 @@ def _table(matrix: pd.DataFrame, caption: str) -> str:
     others = values[~np.eye(len(values), dtype=bool)]
     scale = Scale.of(others.tolist(), signed=False)
     owners = [label.rsplit(" §", 1)[0] for label in matrix.index]
-    new = [False, *(first != second for first, second in pairwise(owners))]
-    head = "".join(f'<th scope="col">{label}</th>' for label in labels)
+    grouped = len(set(owners)) < len(owners)
+    new = [grouped and first != second for first, second in pairwise([owners[0], *owners])]
+    head = _table_head(labels, owners if grouped else [])
     body = []
     for row, label in enumerate(labels):
         cells = "".join(
-            f'<td class="mark" style="{scale.style(min(value, scale.high), False)}">{value:.2f}</td>'
-            for value in values[row]
+            f'<td class="mark{" new" * border}" style="{scale.style(min(value, scale.high), False)}">{value:.2f}</td>'
+            for value, border in zip(values[row], new, strict=True)
         )
-        opening = ' class="new"' if new[row] and len(set(owners)) < len(owners) else ""
+        opening = ' class="new"' if new[row] else ""
         body.append(f'<tr{opening}><th scope="row">{label}</th>{cells}</tr>')
-    return f'<table class="sim"><caption>{escape(caption)}</caption><tr><th></th>{head}</tr>{"".join(body)}</table>'
+    return (
+        f'<div class="wide"><table class="sim"><caption>{escape(caption)}</caption>'
+        f'{head}{"".join(body)}</table></div>'
+    )
+
+
+def _table_head(labels: list[str], owners: list[str]) -> str:
+    """The labels of the columns; those of parts without the names of their documents, which stand above them."""
+    if not owners:
+        columns = "".join(f'<th scope="col">{label}</th>' for label in labels)
+        return f"<tr><th></th>{columns}</tr>"
+    sizes = [(owner, len(list(group))) for owner, group in groupby(owners)]
+    names = "".join(f'<th scope="colgroup" colspan="{size}">{escape(owner)}</th>' for owner, size in sizes)
+    parts = "".join(f'<th scope="col">\N{SECTION SIGN}{label.rsplit(" §", 1)[1]}</th>' for label in labels)
+    return f"<tr><th></th>{names}</tr><tr><th></th>{parts}</tr>"
 
 
 def _folded(matrix: pd.DataFrame, caption: str) -> Iterator[str]:
     if len(matrix) <= _MOST_ROWS:
         yield f"<details><summary>{escape(caption)}</summary>{_table(matrix, caption)}</details>"
     else:
-        yield note(f"{len(matrix)} {caption.split()[0]} rows are too many to show: see the frame")
+        yield note(f"{caption}: {len(matrix):,} rows are too many to show; see the matrices of the comparison")

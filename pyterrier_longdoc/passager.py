@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.text.split import check_sizes, sliding_windows
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Passager(pt.Transformer):
             by white space, if ``None``.
 
     Raises:
-        ValueError: If the length is under 1, or the stride under 1 or above the length.
+        ValueError: If the length is under 1, or the stride under 1 or above the length; if a ``docno`` is no text.
     """
 
     schematic: ClassVar = {"label": "Passager", "help_url": _DOCS}
@@ -58,7 +59,8 @@ class Passager(pt.Transformer):
     ) -> None:
         super().__init__()
         check_sizes(length, 0)
-        if not 1 <= stride <= length:
+        check_whole("stride", stride)
+        if stride > length:
             raise ValueError(f"stride must be 1 to length={length}, or tokens would be left out; got {stride}")
         self.text_field, self.title_field = text_field, title_field
         self.length, self.stride, self.tokenizer = length, stride, tokenizer
@@ -67,6 +69,9 @@ class Passager(pt.Transformer):
         """One row a passage, in the order of rows and text; see the class."""
         read = [name for name in (self.text_field, self.title_field) if name is not None]
         pt.validate.columns(inp, includes=["docno", *read], context=self)
+        wrong = next((docno for docno in inp["docno"] if not isinstance(docno, str)), None)
+        if wrong is not None:
+            raise ValueError(f"{self}: column 'docno' holds {wrong!r}, not text; use frame.astype({{'docno': str}})")
         texts, titles = (_texts(inp, name) for name in (self.text_field, self.title_field))
         cut = {text: self._passages(text) for text in dict.fromkeys(texts)}
         row = np.repeat(np.arange(len(inp)), [len(cut[text]) for text in texts])
@@ -109,7 +114,7 @@ class PassageAggregator(pt.Transformer):
         text_field: Column with the text.
 
     Raises:
-        ValueError: If ``how`` is unknown or ``k`` under 1; if a ``docno`` is none of a passage.
+        ValueError: If ``how`` is unknown or ``k`` under 1; if a ``docno`` is none of a passage, or a score is missing.
     """
 
     schematic: ClassVar = {"label": "PassageAggregator", "help_url": _DOCS}
@@ -118,8 +123,7 @@ class PassageAggregator(pt.Transformer):
         super().__init__()
         if how not in _AGGREGATIONS:
             raise ValueError(f"how must be one of {', '.join(map(repr, _AGGREGATIONS))}, got {how!r}")
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
+        check_whole("k", k)
         self.how, self.k, self.text_field = how, k, text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -129,6 +133,9 @@ class PassageAggregator(pt.Transformer):
         wrong = next((docno for docno, part in zip(inp["docno"], parts, strict=True) if not part[2].isdigit()), None)
         if wrong is not None or any(not mark for _, mark, _ in parts):
             raise ValueError(f"{self}: docno {wrong!r} is none of a passage; it should end in '%p' and a number")
+        unscored = inp["docno"][inp["score"].isna().to_numpy()]
+        if len(unscored):
+            raise ValueError(f"{self}: {len(unscored)} passages have no score (first: {unscored.iloc[0]!r})")
         out = inp.assign(
             docno=pd.Series([name for name, _, _ in parts], dtype=inp["docno"].dtype).array,
             score=inp["score"].astype(np.float64),

@@ -1,19 +1,19 @@
 """Pictures of where rankers look: the topography of one document, and two figures of the TKL paper over whole runs.
 
-All return matplotlib axes and show nothing themselves. They need matplotlib, the extra ``plot``; the numbers of the
-figures, in :mod:`pyterrier_longdoc.analysis`, do not.
+All return matplotlib axes, or a figure of several, and show nothing themselves; notebooks do at the end of a cell. They
+need matplotlib, the extra ``plot``; the numbers of the figures, in :mod:`pyterrier_longdoc.analysis`, do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from pyterrier_longdoc.analysis import length_bias, region_positions, require, share_after
+from pyterrier_longdoc.figures import colours, panels, pyplot, without_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def plot_topography(ranker: TKL, query: str, text: str, *, ax: Axes | None = Non
     floor = topography["score"].min()
     ax.fill_between(topography["start_token"], floor, topography["score"], color="#999999", alpha=0.25, linewidth=0)
     for (number, weight, tokens, words), colour in zip(
-        regions[["window", "weight", "tokens", "text"]].itertuples(index=False), _colours(len(regions)), strict=True
+        regions[["window", "weight", "tokens", "text"]].itertuples(index=False), colours(len(regions)), strict=True
     ):
         first, end = tokens[0]
         label = f"{_ordinal(number)} ({weight:.4g}) {_snippet(words)}"
@@ -87,7 +87,7 @@ def plot_region_positions(
         raise ValueError("there are no windows to draw; explain documents that are not empty")
     deep = share_after(explanation, _DEEP)
     ax = ax or _axes(6, 4)
-    for (window, rows), colour in zip(table.groupby("window"), _colours(table["window"].nunique()), strict=True):
+    for (window, rows), colour in zip(table.groupby("window"), colours(table["window"].nunique()), strict=True):
         rows = rows[rows["regions"] > 0]
         label = f"{_ordinal(window)} region ({deep[window]:.1%} after token {_DEEP})"
         middle = np.sqrt(rows["first"] * rows["end"])
@@ -112,7 +112,7 @@ def plot_length_bias(
     """Draws Figure 1 of the TKL paper; arguments as in :func:`length_bias`, and ``ax``, a new figure if ``None``."""
     table = length_bias(runs, qrels, lengths, k=k, bins=bins, min_label=min_label, text_field=text_field)
     ax = ax or _axes(6, 4)
-    for (name, rows), colour in zip(table.groupby("series", sort=False), _colours(len(runs) + 1, True), strict=True):
+    for (name, rows), colour in zip(table.groupby("series", sort=False), colours(len(runs) + 1, True), strict=True):
         relevant = name == "relevant"
         ax.plot(
             rows["median_length"].clip(lower=1), rows["probability"], marker="o", markersize=3.5, color=colour,
@@ -140,11 +140,8 @@ def plot_comparison(
     """
     shown = [level for level in levels if level != "attention" or comparison.attention is not None]
     tables = [comparison.matrix(level) for level in shown]
-    _pyplot()
-    from matplotlib.figure import Figure
-
     sizes = [max(2.2, min(7.0, 0.9 + 0.42 * len(table))) for table in tables]
-    figure = Figure(figsize=(sum(sizes) + 1.1 * len(sizes), max(sizes) + 0.7), layout="constrained")
+    figure = pyplot().figure(figsize=(sum(sizes) + 1.1 * len(sizes), max(sizes) + 0.7), layout="constrained")
     axes = figure.subplots(1, len(shown), width_ratios=sizes, squeeze=False)[0]
     for ax, level, table in zip(axes, shown, tables, strict=True):
         _heat_map(ax, table, level)
@@ -155,10 +152,15 @@ def _heat_map(ax: Axes, table: pd.DataFrame, level: str) -> None:
     values = table.to_numpy()
     image = ax.imshow(values, cmap="Oranges")
     places = range(len(table))
-    labels = [_snippet(label, 24) for label in table.index]
+    labels = [_part_label(label) for label in table.index]
     ax.set_xticks(places, labels, rotation=90, fontsize="small")
     ax.set_yticks(places, labels, fontsize="small")
     ax.set_title("attention of chunks" if level == "attention" else f"{level}s", fontsize="medium")
+    owners = [label.rsplit(" §", 1)[0] for label in table.index]
+    for place in places[1:]:
+        if level != "document" and owners[place] != owners[place - 1]:
+            ax.axhline(place - 0.5, color="#333333", linewidth=0.8)
+            ax.axvline(place - 0.5, color="#333333", linewidth=0.8)
     dark = values.min() + 0.6 * (values.max() - values.min())
     if len(table) <= 12:
         for row, column in np.ndindex(values.shape):
@@ -166,6 +168,12 @@ def _heat_map(ax: Axes, table: pd.DataFrame, level: str) -> None:
             text = f"{values[row, column]:.2f}"
             ax.text(column, row, text, ha="center", va="center", fontsize="x-small", color=colour)
     ax.figure.colorbar(image, ax=ax, shrink=0.6)
+
+
+def _part_label(label: str) -> str:
+    """A label whose document's name is cut if it is long, but never the numbers of its section and chunk."""
+    name, section, numbers = label.rpartition(" §")
+    return _snippet(name if section else label, 20) + section + (numbers if section else "")
 
 
 def plot_cost(
@@ -188,7 +196,7 @@ def plot_cost(
     if not len(known):
         raise ValueError(f"no row of the table has a cost in {cost!r}")
     ax = ax or _axes(7, 4.2)
-    ax.scatter(known[cost], known[measure], s=28, color=_colours(2)[1], zorder=2)
+    ax.scatter(known[cost], known[measure], s=28, color=colours(2)[1], zorder=2)
     for name, value, price in known[["name", measure, cost]].itertuples(index=False):
         ax.annotate(name, (price, value), xytext=(4, 4), textcoords="offset points", fontsize="small")
     for name, value in table.loc[table[cost].isna(), ["name", measure]].itertuples(index=False):
@@ -237,7 +245,7 @@ def _lines(table: pd.DataFrame, across: str, up: str, ax: Axes | None) -> Axes:
     require(table, [across, "name", up], "table")
     ax = ax or _axes(6, 4)
     groups = list(table.groupby("name", sort=False))
-    for (name, rows), colour in zip(groups, _colours(len(groups)), strict=True):
+    for (name, rows), colour in zip(groups, colours(len(groups)), strict=True):
         style = {"color": "#333333", "linestyle": "--"} if name == "chance" else {"color": colour, "marker": "o"}
         ax.plot(rows[across], rows[up], markersize=3.5, label=name, **style)
     ax.legend(frameon=False, fontsize="small")
@@ -253,24 +261,8 @@ def _snippet(text: str, width: int = 60) -> str:
     return (words if len(words) <= width else words[: width - 1] + "\N{HORIZONTAL ELLIPSIS}").replace("$", r"\$")
 
 
-def _colours(count: int, grey_first: bool = False) -> list:
-    palette = ["#d97706", "#2563eb", "#059669", "#9333ea", "#db2777", "#64748b"]
-    chosen = [palette[number % len(palette)] for number in range(count)]
-    return ["#333333", *chosen[: count - 1]] if grey_first else chosen
-
-
-def _pyplot() -> ModuleType:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install matplotlib") from error
-    return plt
-
-
 def _axes(width: float, height: float) -> Axes:
-    ax = _pyplot().subplots(figsize=(width, height), layout="constrained")[1]
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return without_frame(panels(1, width, height)[1][0])
 
 
 def _logarithmic(axis: Axis) -> None:

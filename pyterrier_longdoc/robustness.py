@@ -73,25 +73,25 @@ def shuffled_sections(
     Raises:
         ValueError: If a frame is unfit.
     """
-    pairs, validation = as_pairs(pairs), score_pairs(ranker, validation)
-    before = score_pairs(ranker, pairs)
+    pairs = as_pairs(pairs)
     moved = pairs.assign(
         **{f"text_{side}": shuffle_texts(pairs[f"text_{side}"], sections, seed) for side in "ab"}
     )
-    after = {"text": score_pairs(ranker, moved)}
+    validated, before = score_pairs(ranker, validation), score_pairs(ranker, pairs)
+    runs = {"text": (validated, before, score_pairs(ranker, moved))}
     if hasattr(ranker, "with_shuffled_sections"):
-        after["numbered"] = score_pairs(ranker.with_sections(sections).with_shuffled_sections(seed), pairs)
-    whole = evaluate_pairs(before, validation, measures=())
-    rows = []
-    for name, scored in after.items():
         # What shuffling does to sections is told apart from what another number of them does
-        reference = before
-        if name == "numbered":
-            reference = score_pairs(ranker.with_sections(sections), pairs)
-        row = {"shuffled": name, **_change(reference, scored, seed, samples, confidence)}
+        own = ranker.with_sections(sections)
+        if sections != ranker.model.config.sections:
+            validated, before = score_pairs(own, validation), score_pairs(own, pairs)
+        runs["numbered"] = (validated, before, score_pairs(own.with_shuffled_sections(seed), pairs))
+    rows = []
+    for name, (validated, before, after) in runs.items():
+        whole = evaluate_pairs(before, validated, measures=())
+        row = {"shuffled": name, **_change(before, after, seed, samples, confidence)}
         for measure in ("accuracy", "AUC"):
             found = paired_bootstrap(
-                reference, scored, (validation, validation), measure=measure, samples=samples, confidence=confidence,
+                before, after, (validated, validated), measure=measure, samples=samples, confidence=confidence,
                 seed=seed,
             )
             row |= {measure: whole[measure], f"{measure}_difference": found["difference"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from pyterrier_longdoc.levels import Parts
+    from pyterrier_longdoc.parts import Parts
     from pyterrier_longdoc.training.pretraining import Corpus
 
 #: The paper's sentence level (section 5.2.3).
@@ -46,7 +46,7 @@ class SMITH(DualEncoder):
       (SMITH-NP);
     * ``SMITH("google-bert/bert-base-uncased", block_length=128, max_blocks=4)``: the sentence level Transformer from a
       Hugging Face encoder (SMITH-Short), the document level from random weights; ``pooling="mean"`` and
-      ``combine="mean_concat"`` begin closer to what a sentence encoder knows;
+      ``combine="sum_concat"`` begin closer to what a sentence encoder knows;
     * :meth:`from_pretrained`, or :meth:`from_tf_checkpoint` for the checkpoint that the paper's authors released.
 
     Args:
@@ -190,7 +190,7 @@ class SMITH(DualEncoder):
 
         Args:
             corpus: Texts, rows with ``text_field`` as ``dataset.get_corpus_iter()`` gives, or a frame. Their tokens
-                are kept in memory, 5 bytes each.
+                are kept in memory, 5 bytes each, their texts are not.
             validation: Held-out texts; the weights with the lowest loss on them are the result.
             **settings: ``masked_words=.15``, the share of words; ``masked_blocks=2``, the blocks of each document,
                 with 0 for SMITH-WP; ``output_dir``, ``save_every``, ``resume`` and ``verbose`` as in
@@ -216,11 +216,11 @@ class SMITH(DualEncoder):
 
     # Reading texts ----------------------------------------------------------------------------------------------------
 
-    def tokenize(self, texts: Sequence[str]) -> Structured:
+    def tokenize(self, texts: Iterable[str]) -> Structured:
         """Token ids of the blocks of texts that the model reads, with their sentences; a warning counts the others."""
         return self._within_blocks(self._all_tokens(texts))
 
-    def _all_tokens(self, texts: Sequence[str]) -> Structured:
+    def _all_tokens(self, texts: Iterable[str]) -> Structured:
         return tokenize_sentences(self.tokenizer, texts, splitter_of(self._sentences)[1])
 
     def _within_blocks(self, tokens: Structured) -> Structured:
@@ -275,7 +275,7 @@ class SMITH(DualEncoder):
 
     def parts(self, texts: Sequence[str], side: str = "documents") -> list[Parts]:
         """The vectors of texts, of their sections, each read alone, and of their blocks by the sentence encoder."""
-        from pyterrier_longdoc.levels import parts_alone
+        from pyterrier_longdoc.parts import parts_alone
 
         tokens = self.tokenize(texts) if side == "queries" else self._read(texts)
         windows = self.model.blocks(tokens)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from hashlib import blake2b
@@ -17,17 +15,17 @@ import torch
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.explain import WeightedWindow
-from pyterrier_longdoc.graph import Adjacency, SocialWeights
+from pyterrier_longdoc.graph import PATTERNS, Adjacency, SocialWeights
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
-from pyterrier_longdoc.models.social_groups import PATTERNS
 from pyterrier_longdoc.models.socialformer import SocialformerModel
+from pyterrier_longdoc.recent import Recent
 from pyterrier_longdoc.reranker import ReRanker
 from pyterrier_longdoc.text.template import Template
-from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, document_frequency
+from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, document_frequency, texts_of
 from pyterrier_longdoc.windows import Ragged
 
-#: Tokens of texts that are remembered: 64 MiB of them.
-_REMEMBERED = 16 * 2**20
+#: Bytes of token ids that are remembered: some 8,000 documents of 2,000 tokens.
+_REMEMBERED = 64 * 2**20
 
 
 class SocialGraph(NamedTuple):
@@ -66,12 +64,12 @@ class Socialformer(ReRanker):
         corpus: Texts (or mappings with ``text_field``) whose document frequencies weigh terms; without, ``fit`` takes
             them from the training documents, and until then all terms weigh the same.
         seed: Seed of the graphs and of new parameters.
-        **settings: Fields of :class:`~pyterrier_longdoc.models.socialformer.SocialformerConfig` (``aggregation``,
+        **settings: Fields of :class:`~pyterrier_longdoc.models.social_settings.SocialformerConfig` (``aggregation``,
             ``max_nodes``, ``exchange`` ...), and options of :class:`ReRanker`.
 
     Raises:
         ValueError: If there is no such encoder, it is of another kind, or a setting is out of range.
-        TypeError: If there is no such setting.
+        TypeError: If there is no such setting, or the corpus holds no texts.
 
     Example::
 
@@ -87,6 +85,7 @@ class Socialformer(ReRanker):
     fit_defaults: ClassVar[dict[str, Any]] = {
         "loss": "listwise", "lr": 1e-5, "representation_lr": 1e-5, "weight_decay": 0.01, "batch_size": 8, "epochs": 1,
     }
+
     def __init__(
         self,
         encoder: str = DEFAULT_ENCODER,
@@ -106,14 +105,13 @@ class Socialformer(ReRanker):
         given |= {"seed": seed, "centrality": "custom" if callable(centrality) else centrality}
         names = {field.name for field in fields(self.model_class.config_class)} - given.keys()
         given.update((name, settings.pop(name)) for name in sorted(names & settings.keys()))
+        config, function = self.model_class.config_class(**given), centrality if callable(centrality) else None
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            function = centrality if callable(centrality) else None
-            model = self.model_class(self.model_class.config_class(**given), module, function)
+            torch.manual_seed(config.seed)
+            model = self.model_class(config, module, function)
         if corpus is not None:
-            field = settings.get("text_field", "text")
-            texts = (item if isinstance(item, str) else item[field] for item in corpus)
-            model.set_document_frequency(*document_frequency(tokenizer, texts, model.config.vocabulary))
+            texts = texts_of(corpus, settings.get("text_field", "text"))
+            model.social.set_document_frequency(*document_frequency(tokenizer, texts, config.vocabulary))
         super().__init__(model, tokenizer, model_name=f"{encoder}#{fingerprint(model)}", **settings)
 
     @classmethod
@@ -144,15 +142,15 @@ class Socialformer(ReRanker):
 
     def fit(self, topics_or_res_tr: pd.DataFrame, *args: Any, **settings: Any) -> Socialformer:  # noqa: ANN401
         """Trains the ranker; without a ``corpus``, document frequencies are those of the training documents."""
-        model, wanted = self.model, "static_centrality" in self.model.config.patterns
-        if self.text_field not in topics_or_res_tr or not wanted or model.has_idf or not len(topics_or_res_tr):
+        social, wanted = self.model.social, "static_centrality" in self.model.config.patterns
+        if self.text_field not in topics_or_res_tr or not wanted or social.has_idf or not len(topics_or_res_tr):
             return super().fit(topics_or_res_tr, *args, **settings)
-        texts = topics_or_res_tr[self.text_field].dropna().unique()
-        model.set_document_frequency(*document_frequency(self.tokenizer, texts, model.config.vocabulary))
+        texts, before = topics_or_res_tr[self.text_field].dropna().unique(), social.idf
+        social.set_document_frequency(*document_frequency(self.tokenizer, texts, len(before)))
         try:
             return super().fit(topics_or_res_tr, *args, **settings)
         except (TypeError, ValueError):  # refused before the first step
-            model.social.idf.fill_(1.0)
+            social.idf = before
             raise
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
@@ -160,8 +158,8 @@ class Socialformer(ReRanker):
         return self._tokens.of(texts, super().tokenize)
 
     @property
-    def _tokens(self) -> _RecentTokens:
-        return self._identity.setdefault("tokens", _RecentTokens())
+    def _tokens(self) -> _Tokens:
+        return self._identity.setdefault("tokens", _Tokens())
 
     @property
     def weight_meaning(self) -> str:
@@ -203,38 +201,29 @@ class Socialformer(ReRanker):
             ]
 
 
-class _RecentTokens:
-    """Token ids of the texts that were read lately; a pickled ranker starts without."""
+class _Tokens:
+    """Token ids of texts, tokenised once as long as they are remembered."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[bytes, np.ndarray] = OrderedDict()
-        self._count = 0
-        self._lock = threading.Lock()
+        self._recent = Recent(_REMEMBERED)
 
     def of(self, texts: Sequence[str], tokenize: Callable[[Sequence[str]], Ragged]) -> Ragged:
         keys = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-        with self._lock:
-            known = {key: self._ids[key] for key in keys if key in self._ids}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        known = {key: self._recent.get(key) for key in keys}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if known[key] is None}
         if missing:
             fresh = tokenize(list(missing.values()))
-            known.update((key, fresh[place].copy()) for place, key in enumerate(missing))
-        with self._lock:
-            for key, ids in known.items():
-                self._count += 0 if key in self._ids else len(ids)
-                self._ids[key] = ids
-                self._ids.move_to_end(key)
-            while self._count > _REMEMBERED:
-                self._count -= len(self._ids.popitem(last=False)[1])
+            for place, key in enumerate(missing):
+                known[key] = fresh[place].copy()
+                self._recent.put(key, known[key])
         return Ragged.from_lists([known[key] for key in keys])
-
-    def __reduce__(self) -> tuple[type, tuple]:
-        return _RecentTokens, ()
 
 
 def _load(encoder: str) -> tuple[Any, Any]:
     """An encoder with its pooler, if its files have one."""
     try:
         return load_encoder(encoder, "pooled")
-    except ValueError:
+    except ValueError as error:
+        if isinstance(error.__cause__, OSError):  # there is no such encoder
+            raise
         return load_encoder(encoder)

@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.figures import colours, panels, without_frame
 from pyterrier_longdoc.graph import friend_circles, sample_graph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyterrier_longdoc.socialformer import Socialformer
-
-_PALETTE = ("#d97706", "#2563eb", "#059669", "#9333ea", "#db2777", "#64748b")
 
 
 def plot_patterns(ranker: Socialformer, query: str, text: str, *, sparsity: float = 0.9, seed: int = 0) -> Figure:
@@ -42,7 +41,7 @@ def plot_patterns(ranker: Socialformer, query: str, text: str, *, sparsity: floa
     shown = {name.replace("_", " "): replace(weights, **{**off, name: getattr(weights, name)})
              for name in weights.patterns}
     shown["mixture" if weights.patterns else "random edges"] = weights
-    figure, axes = _figure(1, len(shown), width=2.6 * len(shown), height=3.0)
+    figure, axes = panels(len(shown), width=2.6 * len(shown), height=3.0)
     for ax, (name, each) in zip(axes, shown.items(), strict=True):
         matrix = sample_graph(each, 1 - sparsity, seed).dense()
         ax.imshow(matrix, cmap="Blues", interpolation="antialiased", vmin=0, vmax=1)
@@ -73,15 +72,15 @@ def plot_circle_sizes(
         ValueError: If the document has no tokens.
     """
     weights, limit = _filled(ranker, query, text).weights, ranker.model.config.max_nodes
-    figure, axes = _figure(1, 2, width=8, height=3.2, sharey=True)
+    figure, axes = panels(2, width=8, height=3.2, sharey=True)
     for ax, partition in zip(axes, ("edge", "node"), strict=True):
-        for sparsity, colour in zip(sparsities, _colours(len(sparsities)), strict=True):
+        for sparsity, colour in zip(sparsities, colours(len(sparsities)), strict=True):
             graph = sample_graph(weights, 1 - sparsity, seed)
             sizes = [len(circle) for circle in friend_circles(graph, n_circles, limit, partition, weights)]
             label = f"sparsity {sparsity:g}"
             ax.plot(np.arange(1, n_circles + 1), sizes + [0] * (n_circles - len(sizes)), color=colour, label=label)
         ax.set(title=f"{partition} partition", xlabel="circle", ylim=(0, limit * 1.05))
-        _without_frame(ax)
+        without_frame(ax)
     axes[0].set_ylabel("tokens")
     axes[0].legend(frameon=False, fontsize="small")
     return figure
@@ -108,9 +107,9 @@ def plot_gain_by_length(
     """
     table = measure_by_length(runs, qrels, lengths, borders=borders, measure=measure, min_label=min_label)
     groups = list(dict.fromkeys(table["length"]))
-    figure, (ax,) = _figure(1, 1, width=1.5 + 1.4 * len(groups), height=3.4)
+    figure, (ax,) = panels(1, width=1.5 + 1.4 * len(groups), height=3.4)
     width = 0.8 / len(runs)
-    for place, (name, colour) in enumerate(zip(runs, _colours(len(runs)), strict=True)):
+    for place, (name, colour) in enumerate(zip(runs, colours(len(runs)), strict=True)):
         rows = table[table["run"] == name]
         left = np.arange(len(groups)) + (place - (len(runs) - 1) / 2) * width
         ax.bar(left, rows["value"], width=0.92 * width, color=colour, label=name)
@@ -119,7 +118,7 @@ def plot_gain_by_length(
     ax.set(ylabel=str(measure), xlabel="length of the relevant document (tokens)")
     ax.set_xticks(range(len(groups)), labels)
     ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    _without_frame(ax)
+    without_frame(ax)
     return figure
 
 
@@ -148,8 +147,8 @@ def measure_by_length(
 
     if not runs:
         raise ValueError("runs must hold at least one run")
-    if list(borders) != sorted(set(borders)):
-        raise ValueError(f"borders must ascend, got {list(borders)}")
+    if not len(borders) or list(borders) != sorted(set(borders)):
+        raise ValueError(f"borders must ascend, and be one at least; got {list(borders)}")
     pt.validate.columns(qrels, includes=["qid", "docno", "label"])
     relevant = qrels[qrels["label"] >= min_label]
     if not len(relevant):
@@ -182,22 +181,3 @@ def _filled(ranker: Socialformer, query: str, text: str) -> Any:  # noqa: ANN401
     if not graph.weights.n:
         raise ValueError("the document has no tokens, so there is no graph to draw")
     return graph
-
-
-def _figure(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:  # noqa: ANN401
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install pyterrier-longdoc[plot]") from error
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
-    )
-    return figure, axes.ravel()
-
-
-def _without_frame(ax: Any) -> None:  # noqa: ANN401
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def _colours(count: int) -> list[str]:
-    return [_PALETTE[place % len(_PALETTE)] for place in range(count)]

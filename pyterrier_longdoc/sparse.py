@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.encoder import load_encoder, max_positions
 from pyterrier_longdoc.models.lengthen import lengthened
 from pyterrier_longdoc.models.sparse import BigBirdModel, LongformerModel, LongModel
@@ -44,7 +45,8 @@ class LongReRanker(PassageReRanker):
 class LongCE(LongReRanker):
     """Any cross-encoder with enough positions, such as those of the ModernBERT family, with its own attention.
 
-    A sequence classifier is used as it is; any other encoder gets a new head, to be trained with ``fit``.
+    A sequence classifier is used as it is; any other encoder gets a new head, to be trained with ``fit``. One of the
+    ModernBERT family computes without padding where the device can: on GPUs, in half precision (``dtype="bfloat16"``).
 
     Args:
         encoder: Directory or hub name of a Hugging Face encoder or sequence classifier.
@@ -76,10 +78,12 @@ class _Lengthened(LongReRanker):
     made: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, encoder: str = DEFAULT_ENCODER, *, positions: int = 4096, **settings: Any) -> None:  # noqa: ANN401
-        if positions < 1:
-            raise ValueError(f"positions must be at least 1, got {positions}")
         sizes = {name: settings.pop(name, default) for name, default in self.made.items()}
         self._making = {"positions": positions, **sizes}
+        for name, value in self._making.items():
+            check_whole(name, value, least=0 if name == "num_random_blocks" else 1)
+        if sizes.get("attention_window", 0) % 2:
+            raise ValueError(f"attention_window must be even, half of it on each side; got {sizes['attention_window']}")
         super().__init__(encoder, **settings)
 
     def load_encoder(self, encoder: str, kind: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

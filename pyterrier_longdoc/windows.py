@@ -8,7 +8,7 @@ positions* a window holds. :class:`Windows` is that list of positions, for all d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -43,6 +43,11 @@ class Ragged:
         if not 0 <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)}")
         return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def arrays(self) -> list[np.ndarray]:
+        """All that is known of the sequences: values, offsets, and what a subclass keeps beside them."""
+        parts = [getattr(self, field.name) for field in fields(self)]
+        return [array for part in parts for array in (part.arrays() if isinstance(part, Ragged) else [part])]
 
     def take(self, indices: np.ndarray) -> Ragged:
         """The sequences at ``indices``, in that order."""

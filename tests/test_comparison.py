@@ -55,11 +55,17 @@ def test_costs(tiny, frame):
 
 
 def test_published_values_have_sources():
+    found = set()
     for year, best in ((2019, 0.738), (2020, 0.6623)):
         table = published(f"irds:msmarco-document/trec-dl-{year}/judged")
         assert table["nDCG@10"].iloc[0] == best
         assert table["nDCG@10"].is_monotonic_decreasing
         assert set(table["source"]) <= set(SOURCES.values())
+        found |= set(table["source"])
         assert table["AP"].max() < table["nDCG@10"].max()
+    assert found == set(SOURCES.values())
+    first = published("irds:msmarco-document/trec-dl-2019").set_index(["name", "source"])
+    assert first.loc[("TKL (4,000 words)", SOURCES["TKL"])].tolist() == [0.644, 0.277]  # as the paper's Table 1 says
+    assert not first.index.duplicated().any()
     assert list(published("longdoc:python-docs").columns) == ["name", "nDCG@10", "AP", "source"]
     assert not len(published("irds:msmarco-passage/trec-dl-2019"))

@@ -284,3 +284,10 @@ def test_without_pyterrier_dr_the_message_says_what_to_install():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install pyterrier-dr" in out
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5])
+def test_an_impossible_batch(encoder, size):
+    for encode in (encoder.encode_queries, encoder.encode_docs):
+        with pytest.raises(ValueError, match="batch_size must be"):
+            encode(["w1"], batch_size=size)

@@ -96,3 +96,19 @@ def test_an_untrained_selector_finds_the_words_of_a_query():
         text = " ".join([*filler[:place], "binary search tree insertion", *filler[place:]])
         found = ranker.explain(as_frame(("1", "binary search tree insertion", "d", text))).frame["text"].item()
         assert "binary search tree" in found
+
+
+@pytest.mark.parametrize("form", ["own", "published"])
+def test_titles_are_read_by_the_encoder_and_left_out_by_the_selector(tiny, published, form):
+    if form == "own":
+        ranker = shake(longdoc.IDCM(tiny.encoder, passage_tokens=10, overlap=2, max_passages=2, title_field="title"))
+    else:
+        ranker = longdoc.IDCM.from_published(published[0], title_field="title")
+    text = words(np.random.default_rng(2), 300)
+    frame = as_frame(*(("1", "w2 w5", f"d{n}", text) for n in range(3))).assign(title=["w7 w8", "w9", None])
+    scores = ranker(frame)["score"].to_numpy()
+    assert len(np.unique(scores.round(5))) == 3
+    windows = ranker.explain(frame).frame
+    assert windows["text"].iloc[: len(windows) // 3].tolist() == windows["text"].iloc[-(len(windows) // 3) :].tolist()
+    ranker.title_field = None
+    assert ranker(frame)["score"].iloc[0] == pytest.approx(scores[2], abs=1e-5)

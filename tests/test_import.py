@@ -1,7 +1,9 @@
 """Importing the package is cheap, and what it names is there."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +38,16 @@ def test_every_ranker_is_in_the_contract(make_ranker):
     covered = {name.split("-")[0] for name in RANKERS}
     assert rankers - {"ReRanker", "DualEncoder"} <= covered
     assert type(make_ranker()).__name__ == make_ranker.name.split("-")[0]
+
+
+@pytest.mark.parametrize(
+    ("floor", "below"),
+    [("graph", {"graph", "checks"}), ("text", {"text", "windows", "checks"}),
+     ("models", {"models", "graph", "text", "windows", "pooling", "recent", "checks"})],
+)
+def test_imports_run_floors_downwards(floor, below):
+    root = Path(longdoc.__file__).parent
+    for path in (root / floor).glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        imported = re.findall(r"^ *(?:from|import) pyterrier_longdoc\.?(\w*)", source, re.MULTILINE)
+        assert set(imported) <= below, path.name

@@ -49,11 +49,48 @@ def test_an_index_holds_all_documents_in_order(whole):
     assert not list(whole.index_path.parent.glob("*.shards")) and not list(whole.index_path.parent.glob(".*"))
 
 
-def test_it_is_the_index_of_the_pipeline(expected, tmp_path):
-    """Where the collection fits into one shard the pipeline gives the very same file."""
+def test_the_pipeline_builds_it(expected, tmp_path):
     index = FlexIndex(tmp_path / "pipeline", verbose=False)
+    assert (encoder() >> index).index(corpus(), batch_size=SHARD) is index
+    assert content(index.index_path) == expected
+    check_index(encoder(), index)
+    with pytest.raises(ValueError, match="was encoded by another encoder"):
+        check_index(encoder(seed=1), index)
+    plain = FlexIndex(tmp_path / "plain", verbose=False)
+    (encoder().doc_encoder() >> plain).index(corpus(), batch_size=SHARD)
+    assert content(plain.index_path) == expected
+
+
+def test_a_pipeline_that_was_interrupted_goes_on(expected, tmp_path):
+    def cut_off():
+        yield from corpus()[: 3 * SHARD + 5]
+        raise KeyboardInterrupt
+
+    index = FlexIndex(tmp_path / "index", verbose=False)
+    with pytest.raises(KeyboardInterrupt):
+        (encoder() >> index).index(cut_off(), batch_size=SHARD)
+    assert len(shards(index.index_path)) == 3 and not index.built()
     (encoder() >> index).index(corpus(), batch_size=SHARD)
     assert content(index.index_path) == expected
+
+
+def test_the_pipeline_shares_its_work_and_shows_progress(expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        index = FlexIndex(tmp_path / "index")
+        (encoder() >> index).index(iter(corpus()), batch_size=SHARD)
+        assert index.built() == (rank == "0")
+        assert "HAN indexes" in capsys.readouterr().err
+    assert content(index.index_path) == expected
+
+
+def test_only_an_index_behind_the_encoder_itself_is_built_so(tmp_path):
+    own, index = encoder(), FlexIndex(tmp_path / "index", verbose=False)
+    other = pt.apply.generic(lambda frame: frame.assign(text="w9"))
+    assert type(own >> index.indexer(mode="overwrite")) is type(other >> own)
+    (other >> (own >> index)).index(corpus()[:3])
+    np.testing.assert_allclose(index.payload()[1], own.encode_docs(["w9"] * 3), atol=1e-6)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -132,7 +169,14 @@ def test_frames_iterators_and_the_method(expected, tmp_path):
 
 def test_a_finished_index_is_given_back(whole, expected, monkeypatch):
     monkeypatch.setattr(type(encoder()), "encode_docs", None)
-    assert build(whole.index_path).index_path == whole.index_path
+    assert build(whole.index_path, shard_size=9).index_path == whole.index_path
+    assert content(whole.index_path) == expected
+
+
+def test_a_finished_index_of_other_documents_is_not(whole, expected):
+    for documents in (corpus()[1:], corpus()[::-1], corpus(601), []):
+        with pytest.raises(ValueError, match="already holds an index of other documents"):
+            build_index(encoder(), documents, whole.index_path, verbose=False)
     assert content(whole.index_path) == expected
 
 
@@ -212,9 +256,10 @@ def test_unfit_collections(tmp_path, documents, error, message):
     assert not (tmp_path / "index").exists()
 
 
-def test_an_impossible_shard(tmp_path):
-    with pytest.raises(ValueError, match="shard_size must be at least 1"):
-        build(tmp_path / "index", shard_size=0)
+@pytest.mark.parametrize("size", [0, 2.5, True, "9"])
+def test_an_impossible_shard(tmp_path, size):
+    with pytest.raises(ValueError, match="shard_size must be a whole number of at least 1"):
+        build(tmp_path / "index", shard_size=size)
 
 
 def test_missing_texts_are_said_and_encoded_as_empty(tmp_path):
@@ -298,9 +343,9 @@ def test_an_index_of_other_vectors_is_refused(whole, tmp_path):
             encoder().index_scorer(index)
 
 
-def test_indexes_of_the_pipeline_do_not_say_whose_they_are(tmp_path, results):
+def test_indexes_of_other_pipelines_do_not_say_whose_they_are(tmp_path, results):
     own = encoder()
     index = FlexIndex(tmp_path / "index", verbose=False)
-    (own >> index).index(corpus())
+    (own.doc_encoder() >> index).index(corpus())
     assert "encoder" not in json.loads((index.index_path / "pt_meta.json").read_text())
     np.testing.assert_allclose(own.index_scorer(index)(results)["score"], own(results)["score"], atol=1e-6)

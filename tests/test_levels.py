@@ -120,9 +120,23 @@ def test_limits_of_documents_are_not_those_of_queries(tiny):
     with pytest.warns(UserWarning, match="max_doc_tokens=70"):
         whole = ranker.explain(res).comparisons[0]
     assert whole.documents.loc["q", "d"] == pytest.approx(ranker(res)["score"].iloc[0], abs=1e-5)
-    read = {name: tokens[0][1] for name, tokens in zip(whole.names, whole.parts["tokens"][[0, 6]], strict=True)}
-    assert whole.parts["part"][6] == "d"
-    assert read == {"q": len(character_spans(ranker.tokenizer, FIRST)), "d": 70}
+    tokens = whole.parts.set_index("part")["tokens"]
+    assert {name: tokens[name][0][1] for name in "qd"} == {"q": len(character_spans(ranker.tokenizer, FIRST)), "d": 70}
+    share = 70 / len(character_spans(ranker.tokenizer, SECOND))
+    assert whole.read.to_dict() == {"q": 1, "d": pytest.approx(share)}
+    assert f"only the first {share:.0%} of d was read" in whole.html()
+
+
+def test_parts_of_what_is_read_are_those_of_a_text_that_ends_there(tiny):
+    """Sections are cut out of what a ranker reads, not out of the whole text."""
+    ranker = shake(longdoc.MatchBERT(tiny.encoder, max_doc_tokens=60))
+    with pytest.warns(UserWarning, match="max_doc_tokens=60"):
+        whole = ranker.explain(FIRST, SECOND).parts.set_index("part")
+    end = character_spans(ranker.tokenizer, FIRST)[59, 1]
+    alone = ranker.explain(FIRST[:end], SECOND[:9]).parts.set_index("part")
+    own = [part for part in whole.index if part.startswith("A")]
+    assert {"A §1", "A §2"} <= set(own)
+    assert whole.loc[own, "spans"].tolist() == alone.loc[own, "spans"].tolist()
 
 
 def test_chunks_weigh_what_the_score_loses(colde):
@@ -169,12 +183,31 @@ def test_rankers_that_compare_no_parts_of_queries_have_the_same_form(tiny):
     explanation = ranker.explain(ranker(res))
     levels = explanation.levels
     assert list(levels.columns) == ["qid", "docno", *LEVEL_COLUMNS]
-    assert levels["level"].value_counts().to_dict() == {"chunk": len(explanation.frame), "document": 2}
+    parts = levels.groupby("docno", sort=False)["part_b"].agg(list)
+    assert parts["d"][:3] == ["d", "d §1", "d §2"] and parts["d"][3].startswith("d stretch ")
+    assert parts["e"] == ["e", "e §1", "e stretch 0"]
     windows = levels[levels["level"] == "chunk"]
     assert windows["similarity"].tolist() == explanation.frame["weight"].tolist()
     assert windows["text_b"].tolist() == explanation.frame["text"].tolist()
-    assert windows["part_b"].iloc[0].startswith("d ")
-    assert set(ranker.explain(res).levels["level"]) == {"chunk"}
+    assert levels.loc[levels["level"] == "document", "similarity"].tolist() == ranker(res)["score"].tolist()
+    assert set(ranker.explain(res).levels["level"]) == {"section", "chunk"}
+    assert list(ranker.explain(res[:0]).levels.columns) == list(levels.columns)
+
+
+def test_a_section_is_as_good_as_its_strongest_window(tiny):
+    ranker = shake(RANKERS["MaxP"](tiny))
+    res = as_frame(("q", "w1 w2", "d", FIRST))
+    levels = ranker.explain(res).levels
+    sections, passages = (levels[levels["level"] == level] for level in ("section", "chunk"))
+    assert sections["heading_b"].tolist() == ["Abstract", "Methods"]
+    assert "".join(sections["text_b"]) == FIRST
+    for section in sections.itertuples():
+        ((first, end),) = section.spans_b
+        own = [each.similarity for each in passages.itertuples() if first <= each.spans_b[0][0] < end]
+        assert section.similarity == max(own)
+        assert FIRST[first:end] == section.text_b
+    assert set(passages["kind"]) == {"passage"}
+    assert set(passages["heading_b"]) == {"Abstract", "Methods"}
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,11 @@ def test_runs(path, tmp_path):
         shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))
         assert 'class="ld"' in shown and "BM25+TKL" in shown
         assert {each.name for each in tmp_path.iterdir()} == {"python-docs.pisa", "tkl", "tkl.res.gz"}
+    if path.stem == "04_colde":
+        assert len(outputs(notebook, "image/png")) == 1
+        shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))
+        assert all(name in shown for name in ("MiniLM", "match_similarity", "numbered", 'class="side"', "<svg"))
+        assert {each.name for each in tmp_path.iterdir()} == {"colde.html", "documents.jsonl", "pairs.tsv"}
     if path.stem == "05_compare":
         assert len(outputs(notebook, "image/png")) == 3
         shown = "".join(output["data"]["text/html"] for output in outputs(notebook, "text/html"))

@@ -89,7 +89,7 @@ def test_documents_without_a_query():
 
 @pytest.mark.parametrize("options", [{"length": 0}, {"stride": 0}, {"length": 5, "stride": 6}])
 def test_sizes_are_checked(options):
-    with pytest.raises(ValueError, match="at least 1 token|stride must be 1 to length"):
+    with pytest.raises(ValueError, match="of a passage must be .* at least 1|stride must be"):
         longdoc.Passager(**options)
 
 
@@ -154,8 +154,15 @@ def test_what_is_no_passage():
 def test_options_are_checked():
     with pytest.raises(ValueError, match="how must be one of 'max'"):
         longdoc.PassageAggregator("min")
-    with pytest.raises(ValueError, match="k must be at least 1"):
+    with pytest.raises(ValueError, match="k must be a whole number of at least 1"):
         longdoc.PassageAggregator("kmax", k=0)
+
+
+def test_missing_scores_and_names_of_other_types():
+    with pytest.raises(ValueError, match=r"1 passages have no score \(first: 'd1%p1'\)"):
+        longdoc.PassageAggregator("mean")(scored(("1", "d1%p0", 1.0), ("1", "d1%p1", None)))
+    with pytest.raises(ValueError, match="column 'docno' holds 3, not text"):
+        longdoc.Passager()(FRAME.assign(docno=3))
 
 
 def test_drawn_offline(monkeypatch):

@@ -298,3 +298,22 @@ def test_trained_rankers_keep_their_settings(tiny, task, tmp_path):
     loaded = longdoc.PARADE.from_pretrained(tmp_path / "run" / "best")
     assert loaded.model.config == ranker.model.config
     assert list(loaded(task[0])["score"]) == list(ranker(task[0])["score"])
+
+
+@pytest.mark.parametrize("change", ["another title", "no titles", "sentences elsewhere"])
+def test_a_training_goes_on_with_the_same_titles_and_sentences_only(tiny, tmp_path, change):
+    texts = ["w1 w2. W3 w4 w5.", "w6 w7. W8 w9."]
+    frame = as_frame(*(("1", "w1", f"d{n}", text) for n, text in enumerate(texts))).assign(title=["w3", "w5"])
+    qrels = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "label": [1]})
+    settings = {"max_steps": 1, "batch_size": 1, "verbose": False}
+    options = {"title_field": "title", "unit": "sentence", "passage_tokens": 20, "overlap": 0}
+    longdoc.MaxP(tiny.encoder, **options).fit(frame, qrels, output_dir=tmp_path / "run", **settings)
+    longdoc.MaxP(tiny.encoder, **options).fit(frame, qrels, resume=tmp_path / "run", **settings)
+    if change == "another title":
+        frame = frame.assign(title=["w3", "w6"])
+    elif change == "no titles":
+        options["title_field"] = None
+    else:
+        frame = frame.assign(text=[text.replace(". ", ".\n\n") for text in texts])
+    with pytest.raises(ValueError, match="not those of then"):
+        longdoc.MaxP(tiny.encoder, **options).fit(frame, qrels, resume=tmp_path / "run", **settings)

@@ -202,6 +202,8 @@ def test_code_in_pages_runs(execute, capsys):
     assert len(space["explanation"].frame)
     trained = execute(blocks(PAGES["train"])[:2], {"teacher": space["tkl"]})["tkl"]
     assert len(trained.history)
+    matched = execute(blocks(PAGES["match"]), {})
+    assert list(matched["fresh"].history.columns)[4:8] == ["word_loss", "word_accuracy", "block_loss", "block_accuracy"]
     execute(blocks(PAGES["msmarco"]), {})
     assert "official + TKL" in capsys.readouterr().out
 

@@ -56,6 +56,21 @@ def test_numbered_sections_may_be_shuffled_and_others_not(colde, pairs):
     assert found["AUC"].tolist() == [expected["AUC"]] * 2
 
 
+def test_another_number_of_sections_is_measured_before_too(colde, pairs):
+    found = shuffled_sections(colde, pairs, pairs, sections=4, samples=50).set_index("shuffled")
+    for name, ranker in (("text", colde), ("numbered", colde.with_sections(4))):
+        scored = score_pairs(ranker, pairs)
+        expected = evaluate_pairs(scored, scored, measures=())
+        assert found.loc[name, ["accuracy", "AUC"]].tolist() == [expected["accuracy"], expected["AUC"]]
+    assert abs(found.loc["numbered", "absolute_change"]) < 1e-6
+
+
+def test_copies_are_told_apart(colde):
+    moved = colde.with_shuffled_sections(1)
+    assert len({each.weights_id() for each in (colde, moved, colde.with_shuffled_sections(2))}) == 3
+    assert moved.doc_encoder() != colde.doc_encoder()
+
+
 def test_rankers_without_sections_are_shuffled_as_texts(tiny, pairs):
     ranker = longdoc.MatchBERT(tiny.encoder, pooling="mean")
     found = shuffled_sections(ranker, pairs, pairs, samples=50)

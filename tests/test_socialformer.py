@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.models.social_groups import PATTERNS
+from pyterrier_longdoc.graph import PATTERNS
 from pyterrier_longdoc.socialformer_plots import (
     measure_by_length,
     plot_circle_sizes,
@@ -78,8 +78,42 @@ def test_other_encoders_are_refused(tmp_path):
 def test_unknown_settings_raise(make):
     with pytest.raises(TypeError, match="partitions"):
         make(partitions="edge")
-    with pytest.raises(ValueError, match="patterns must be a list of names"):
-        make(patterns="static_distance")
+    for wrong in ("static_distance", None, 5):
+        with pytest.raises(ValueError, match="patterns must be a list of names"):
+            make(patterns=wrong)
+    for corpus in ("one text", [None], [{"text": None}]):
+        with pytest.raises(TypeError, match="corpus must be texts"):
+            make(corpus=corpus)
+
+
+def test_numbers_of_numpy_are_saved_as_pythons(make, some, tmp_path):
+    """Such as those of a grid search."""
+    ranker = make(n_circles=np.int64(2), seed=np.int32(7), sparsity=np.float32(0.9), exchange_heads=np.uint8(2))
+    ranker.save(tmp_path / "saved")
+    loaded = longdoc.Socialformer.from_pretrained(tmp_path / "saved")
+    assert loaded.model.config == ranker.model.config
+    assert loaded(some)["score"].tolist() == ranker(some)["score"].tolist()
+
+
+def test_a_ranker_made_in_inference_mode(make, some):
+    """Its tensors count no versions."""
+    expected = make()(some)["score"].tolist()
+    with torch.inference_mode():
+        ranker = make()
+        assert ranker(some)["score"].tolist() == expected
+    assert ranker(some)["score"].tolist() == expected
+    ranker.model.social.set_document_frequency(np.arange(len(ranker.model.social.idf)), 500)
+    assert ranker(some)["score"].tolist() != expected
+
+
+def test_weights_are_read_to_where_rounding_is_the_same(tmp_path):
+    """Views of a file lie at any address, what is loaded from a checkpoint of ours at multiples of 64 bytes."""
+    ranker = longdoc.Socialformer(max_doc_tokens=60)
+    assert {parameter.data_ptr() % 64 for parameter in ranker.model.parameters()} == {0}
+    frame = as_frame(("1", "files", "d", "open and read files " * 9), ("1", "files", "e", "write lines"))
+    ranker.save(tmp_path / "saved")
+    loaded = longdoc.Socialformer.from_pretrained(tmp_path / "saved")
+    assert loaded(frame)["score"].tolist() == ranker(frame)["score"].tolist()
 
 
 def test_texts_are_tokenised_once(make, some, monkeypatch):
@@ -132,7 +166,7 @@ def _training(generator):
     rows, labels = [], []
     for q in range(4):
         for n in range(9):
-            text = words(generator, 15 + n) + (" w55" * 6 if n == 0 else "")
+            text = words(generator, 15 + n) + (" w55" * 15 if n == 0 else "")
             rows.append((f"q{q}", f"w{q + 20} w1", f"d{q}-{n}", text))
         labels.append((f"q{q}", f"d{q}-0", 1))
     return as_frame(*rows), pd.DataFrame(labels, columns=["qid", "docno", "label"])
@@ -151,22 +185,22 @@ def test_fit_has_the_papers_settings(make, monkeypatch):
     settings = seen["settings"]
     assert (settings.loss, settings.group_size, settings.batch_size, settings.epochs) == ("listwise", 8, 8, 1)
     assert settings.lr == settings.representation_lr == 1e-5
-    assert ranker.model.has_idf  # of the training documents
+    assert ranker.model.social.has_idf  # of the training documents
     ranker = make()
     with pytest.raises(TypeError, match="no setting 'learning_rate'"):
         ranker.fit(*_training(np.random.default_rng(0)), learning_rate=1)
-    assert not ranker.model.has_idf
+    assert not ranker.model.social.has_idf
 
 
 def test_it_learns_and_its_graphs_stay(make):
     res, qrels = _training(np.random.default_rng(0))
     ranker = make(seed=1, aggregation="mean")
-    ranker.model.set_document_frequency(np.ones(len(ranker.model.social.idf)), 10)
+    ranker.model.social.set_document_frequency(np.ones(len(ranker.model.social.idf)), 10)
     frozen = [parameter.clone() for parameter in ranker.model.social.parameters()]
     graph = ranker.social_graph("w20 w1", TEXT)
-    ranker.fit(res, qrels, lr=3e-3, representation_lr=3e-3, epochs=36, batch_size=4, clip_norm=1.0, verbose=False)
+    ranker.fit(res, qrels, lr=5e-3, representation_lr=5e-3, epochs=20, batch_size=4, clip_norm=1.0, verbose=False)
     losses = ranker.history["loss"]
-    assert losses.iloc[-4:].mean() < 0.7 * losses.iloc[:4].mean()
+    assert losses.iloc[-4:].mean() < 0.5 * losses.iloc[:4].mean()
     assert all(torch.equal(*pair) for pair in zip(frozen, ranker.model.social.parameters(), strict=True))
     again = ranker.social_graph("w20 w1", TEXT)
     assert [c.tolist() for c in graph.circles] == [c.tolist() for c in again.circles]
@@ -272,6 +306,7 @@ def test_figures_refuse_what_they_cannot_draw(make, tiny):
     for runs, lengths, options, message in (
         ({}, {"a": 1}, {}, "at least one run"), ({"r": run}, {"b": 1}, {}, "lengths lack 1 documents, such as 'a'"),
         ({"r": run}, {"a": 1}, {"borders": [5, 2]}, "borders must ascend"),
+        ({"r": run}, {"a": 1}, {"borders": []}, "be one at least"),
         ({"r": run}, {"a": 1}, {"min_label": 2}, "no document has a label of at least 2"),
     ):
         with pytest.raises(ValueError, match=message):

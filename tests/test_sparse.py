@@ -119,7 +119,7 @@ def test_room_for_queries(tiny):
         ranker(as_frame(("1", " ".join(["w1"] * 65), "d", text)))
     with pytest.raises(ValueError, match="never cut; use an encoder with more positions"):
         ranker(as_frame(("1", " ".join(["w1"] * 130), "d", text)))
-    with pytest.raises(ValueError, match="positions must be at least 1"):
+    with pytest.raises(ValueError, match="positions must be a whole number of at least 1"):
         sparse("BigBird", tiny, positions=0)
 
 
@@ -185,3 +185,18 @@ def test_the_whole_document_is_explained_as_one_window(tiny, frame):
     assert len(windows) == len(frame)
     assert_close(windows["weight"], ranker(frame)["score"])
     assert set(windows["kind"]) == {"document"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("Longformer", {"attention_window": 33}, "attention_window must be even"),
+        ("QDSTransformer", {"attention_window": 0}, "attention_window must be a whole number of at least 1"),
+        ("BigBird", {"block_size": 0}, "block_size must be a whole number of at least 1"),
+        ("BigBird", {"num_random_blocks": -1}, "num_random_blocks must be a whole number of at least 0"),
+        ("Longformer", {"positions": 10.5}, "positions must be a whole number of at least 1"),
+    ],
+)
+def test_sizes_of_what_is_made_of_a_bert(tiny, name, options, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(longdoc, name)(tiny.encoder, **options)

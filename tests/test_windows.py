@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyterrier_longdoc.text.sentences import Structured
+from pyterrier_longdoc.text.titles import Titled
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 
 sequences = st.lists(st.lists(st.integers(0, 99), max_size=12), max_size=8)
@@ -130,3 +132,14 @@ def test_windows_by_document(lengths, core):
     assert len(rows) == len(lengths)
     for number in range(len(lengths)):
         assert rows[number].tolist() == np.flatnonzero(windows.document == number).tolist()
+
+
+def test_arrays_are_all_that_is_known():
+    """Of a subclass too: what training hashes must not miss where sentences begin, nor a title."""
+    plain = Ragged.from_lists([[1, 2], [3]])
+    assert [array.tolist() for array in plain.arrays()] == [[1, 2, 3], [0, 2, 3]]
+    structured = Structured(plain.values, plain.offsets, np.array([2, 0, 2], np.int8))
+    assert [array.tolist() for array in structured.arrays()] == [[1, 2, 3], [0, 2, 3], [2, 0, 2]]
+    titled = Titled.of(structured, Ragged.from_lists([[7], []]))
+    arrays = [array.tolist() for array in titled.arrays()]
+    assert [2, 0, 2] in arrays and arrays[-2:] == [[7], [0, 1, 1]]

@@ -8,8 +8,9 @@ is ever as large as n² is one bit a pair.
 from pyterrier_longdoc.graph.adjacency import Adjacency
 from pyterrier_longdoc.graph.circles import friend_circles
 from pyterrier_longdoc.graph.sampling import dense_probabilities, sample_graph
-from pyterrier_longdoc.graph.weights import SocialWeights, query_distance, tf_idf
+from pyterrier_longdoc.graph.weights import PATTERNS, SocialWeights, query_distance, tf_idf
 
 __all__ = [
-    "Adjacency", "SocialWeights", "dense_probabilities", "friend_circles", "query_distance", "sample_graph", "tf_idf"
+    "PATTERNS", "Adjacency", "SocialWeights", "dense_probabilities", "friend_circles", "query_distance", "sample_graph",
+    "tf_idf",
 ]

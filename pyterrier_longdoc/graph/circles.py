@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.graph.adjacency import BITS, Adjacency, count_bits, row_counts
 from pyterrier_longdoc.graph.compiling import kernel
 from pyterrier_longdoc.graph.weights import SocialWeights
@@ -37,14 +38,13 @@ def friend_circles(
     graph = graph if isinstance(graph, Adjacency) else Adjacency.of(graph)
     if partition not in PARTITIONS:
         raise ValueError(f"partition must be one of {', '.join(map(repr, PARTITIONS))}, got {partition!r}")
-    if n_circles < 0 or max_nodes < 2:
-        raise ValueError(f"n_circles must be at least 0 and max_nodes at least 2, got {n_circles} and {max_nodes}")
+    check_whole("n_circles", n_circles, 0)
+    check_whole("max_nodes", max_nodes, 2)
     if weights is not None and weights.n != graph.n:
         raise ValueError(f"the graph has {graph.n} nodes, but the weights are of {weights.n}")
     factors = np.empty((0, graph.n)) if weights is None else weights.factors
     profile = np.zeros(graph.n) if weights is None else weights.profile
-    rounds = min(n_circles, graph.n * graph.n // 2)  # each circle takes a connection at least
-    max_nodes = min(max_nodes, max(2, graph.n))
+    rounds, max_nodes = int(min(n_circles, graph.n**2)), int(min(max_nodes, max(2, graph.n)))
     whole_nodes = partition == "node"
     bits = graph.bits if whole_nodes else graph.bits.copy()
     nodes, ends = _partition(bits, factors, profile, rounds, max_nodes, whole_nodes)
@@ -54,8 +54,10 @@ def friend_circles(
 @kernel
 def _partition(bits, factors, profile, n_circles, max_nodes, whole_nodes):  # noqa: ANN001, ANN202
     """Nodes of all circles, one behind the other, and where each ends."""
-    nodes, ends = np.empty(n_circles * max_nodes, np.int32), np.empty(n_circles, np.int64)
     degrees, members = row_counts(bits), np.empty(bits.shape[1], np.uint64)
+    pairs = degrees.sum() // 2  # a circle of m nodes takes m - 1 of them at least
+    n_circles = min(n_circles, pairs)
+    nodes, ends = np.empty(min(n_circles * max_nodes, 2 * pairs), np.int32), np.empty(n_circles, np.int64)
     there = ~np.zeros(bits.shape[1], np.uint64)
     count, filled = 0, 0
     while count < n_circles and len(degrees):

@@ -6,6 +6,8 @@ follows from a hash of (seed, i, j) alone: there is no state, so any graph can b
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 
 from pyterrier_longdoc.graph.adjacency import BITS, Adjacency, mirror
@@ -33,7 +35,7 @@ def sample_graph(weights: SocialWeights, density: float = 0.07, seed: int = 0) -
         ValueError: If the density is not in (0, 1].
         TypeError: If the seed is no whole number.
     """
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise TypeError(f"seed must be a whole number, got {seed!r}")
     scale = density_scale(weights, density)
     bits = np.zeros((weights.n, -(-weights.n // BITS)), np.uint64)

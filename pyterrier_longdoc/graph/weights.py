@@ -12,10 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
+from pyterrier_longdoc.checks import check_whole
+
 #: Distance p at which two tokens know each other a quarter as well as neighbours do (eq. 1).
 REACH = 50
 #: Parts of the patterns in the mixture.
 SHARES = {"static_distance": 0.3, "static_centrality": 0.2, "dynamic_distance": 0.3, "dynamic_centrality": 0.2}
+PATTERNS = tuple(SHARES)
 #: Those that are a product of two weights, in the order of :attr:`SocialWeights.factors`.
 PRODUCTS = ("static_centrality", "dynamic_distance", "dynamic_centrality")
 SMOOTHINGS = {"identity": lambda values: values, "sqrt": np.sqrt}
@@ -38,8 +41,8 @@ class SocialWeights:
         smoothing: What is done to weights in [0, 1] (eq. 3): ``"identity"`` or ``"sqrt"``.
 
     Raises:
-        ValueError: If a vector has another shape or a value that is not finite, or the smoothing is unknown.
-        TypeError: If ``n`` is no whole number.
+        ValueError: If ``n`` is no whole number, a vector has another shape or a value that is not finite, or the
+            smoothing is unknown.
     """
 
     n: int
@@ -50,10 +53,8 @@ class SocialWeights:
     smoothing: str = "identity"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n, int | np.integer) or isinstance(self.n, bool):
-            raise TypeError(f"n must be a whole number of tokens, got {self.n!r}")
-        if self.n < 0:
-            raise ValueError(f"n must be at least 0, got {self.n}")
+        check_whole("n", self.n, 0)
+        object.__setattr__(self, "n", int(self.n))
         if self.smoothing not in SMOOTHINGS:
             raise ValueError(f"smoothing must be one of {', '.join(map(repr, SMOOTHINGS))}, got {self.smoothing!r}")
         for name in PRODUCTS:

@@ -8,6 +8,7 @@ weights must not depend on the company a document is computed in.
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import torch
@@ -65,7 +66,12 @@ class Centrality(nn.Module):
             weights = self._likeness(query, document)
             if self.encoder is not None:
                 weights = self._attended(query, document, weights)
-        weights = np.nan_to_num(weights)  # broken parameters are reported where their scores are
+        if not np.isfinite(weights).all():
+            warnings.warn(
+                "the frozen encoder of dynamic centrality gives weights that are not finite; they are read as 0",
+                RuntimeWarning, stacklevel=2,
+            )
+            weights = np.nan_to_num(weights, posinf=0.0, neginf=0.0)
         return (np.round(scaled(weights) * _STEPS) / _STEPS).astype(np.float32)
 
     def _likeness(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:

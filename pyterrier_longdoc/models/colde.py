@@ -12,9 +12,9 @@ twice instead of keeping it in memory, so that the 200 documents of one contrast
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,15 +24,15 @@ from transformers import PreTrainedModel
 
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
 from pyterrier_longdoc.models.encoder import build_encoder, check_room, encode_sequences
+from pyterrier_longdoc.models.encoder_config import EncoderConfig
 from pyterrier_longdoc.models.match_bert import POOLINGS, picker
 from pyterrier_longdoc.pooling import Budget, pooled
 from pyterrier_longdoc.text.sections import MAX_SECTIONS, Chunks, check_count, section_chunks
-from pyterrier_longdoc.text.template import Template
 from pyterrier_longdoc.windows import Ragged, Windows
 
 
 @dataclass(frozen=True)
-class CoLDEConfig:
+class CoLDEConfig(EncoderConfig):
     """Settings of CoLDE; the defaults are the paper's (sections 3 and 4.1.2).
 
     Attributes:
@@ -56,8 +56,6 @@ class CoLDEConfig:
         ValueError: If one is out of range.
     """
 
-    encoder: dict[str, Any]
-    template: Template
     sentences: str = "en"
     sections: int = 2
     chunk_tokens: int = 512
@@ -97,20 +95,6 @@ class CoLDEConfig:
     def section_count(self) -> int:
         """Sections that documents are cut into."""
         return self.sections if self.augmentation else 1
-
-    @property
-    def vocabulary(self) -> int | None:
-        """Rows of the encoder's table of token vectors."""
-        return self.encoder.get("vocab_size")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> CoLDEConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**{**settings, "template": Template.from_dict(settings["template"])})
 
 
 class SectionRows(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.passages import PassageConfig, PassageModel, new_head
 
 #: How scores of passages ``[documents, passages]`` become scores of documents; ``k`` is the config's.
@@ -38,8 +39,7 @@ class CrossEncoderConfig(PassageConfig):
         super().__post_init__()
         if self.aggregation not in AGGREGATIONS:
             raise ValueError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {self.aggregation!r}")
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
+        check_whole("k", self.k)
 
 
 class CrossEncoderModel(PassageModel):

@@ -79,6 +79,8 @@ def load_encoder(
     if missing:
         what = "head of a sequence classifier" if kind == "classifier" else "encoder"
         raise ValueError(f"{name_or_path!r} has no complete {what}: its files lack {', '.join(missing[:5])}")
+    for parameter in encoder.parameters():  # read from files at odd addresses, on which rounding and speed depend
+        parameter.data = parameter.data.clone()
     tokenizer = load_tokenizer(source)
     check_vocabulary(tokenizer, encoder.get_input_embeddings().num_embeddings)
     return _finished(encoder, kind).eval(), tokenizer

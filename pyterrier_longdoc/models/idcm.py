@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.conv_kernels import ConvKernels
 from pyterrier_longdoc.models.encoder import encode_sequences
 from pyterrier_longdoc.models.passages import PassageConfig, PassageModel, Passages, new_head
@@ -27,6 +28,7 @@ from pyterrier_longdoc.models.pruning import best, sampled
 from pyterrier_longdoc.pooling import Budget, pooled
 from pyterrier_longdoc.text.split import sliding_windows
 from pyterrier_longdoc.text.template import Frame, Sequences, Template, window_tokens
+from pyterrier_longdoc.text.titles import Titled
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 
 #: Name of the selector that is a part of the model.
@@ -68,8 +70,7 @@ class IDCMConfig(PassageConfig):
         super().__post_init__()
         if self.max_passages is None or self.passage_tokens is None:
             raise ValueError("IDCM needs passage_tokens and max_passages: MaxP reads everything")
-        if self.summed < 1:
-            raise ValueError(f"summed must be at least 1, got {self.summed}")
+        check_whole("summed", self.summed)
 
 
 class IDCMModel(PassageModel):
@@ -176,7 +177,8 @@ class IDCMModel(PassageModel):
         """The selector's score of each passage, float32 ``[w]``.
 
         Passages lie in frames of one width, filled up with padding on both sides: the score of a passage depends on no
-        other. The encoder's embeddings are read, not trained.
+        other. Titles are left out: all passages of a document have the same. The encoder's embeddings are read, not
+        trained.
         """
         ids, mask = self._frames(passages.windows, documents)
         framed = self.config.template.texts(queries)
@@ -198,7 +200,7 @@ class IDCMModel(PassageModel):
         ids = np.full((len(windows), width), self.config.template.pad, np.int64)
         row, column = np.nonzero(windows.positions >= 0)
         place = windows.rows()[row, column] + self.config.overlap
-        ids[row, place] = window_tokens(self._ended(documents), windows).values
+        ids[row, place] = window_tokens(self._ended(getattr(documents, "body", documents)), windows).values
         mask = np.zeros(ids.shape, bool)
         mask[row, place] = True
         return ids, mask
@@ -230,6 +232,8 @@ class IDCMModel(PassageModel):
         """The documents, with the separator behind each in the published form."""
         if not self.config.published:
             return documents
+        if isinstance(documents, Titled):
+            return Titled.of(self._ended(documents.body), documents.titles)
         (separator, _), *_ = self.config.template.single.specials[-1]
         values = np.insert(documents.values, documents.offsets[1:], separator)
         return Ragged(values, documents.offsets + np.arange(len(documents.offsets)))

@@ -7,7 +7,7 @@ sorted by length, so that short queries are not padded to the documents.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,9 @@ from transformers import PreTrainedModel
 
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, mean_state, unit
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, first_token, max_positions
+from pyterrier_longdoc.models.encoder_config import EncoderConfig
 from pyterrier_longdoc.pooling import Budget
-from pyterrier_longdoc.text.template import Sequences, Template
+from pyterrier_longdoc.text.template import Sequences
 from pyterrier_longdoc.windows import Ragged
 
 #: What of the encoder's output is the vector of a text.
@@ -27,7 +28,7 @@ POOLINGS = ("pooler", "cls", "mean")
 
 
 @dataclass(frozen=True)
-class MatchBERTConfig:
+class MatchBERTConfig(EncoderConfig):
     """Settings of :class:`MatchBERTModel`.
 
     Attributes:
@@ -41,8 +42,6 @@ class MatchBERTConfig:
         ValueError: If one is out of range.
     """
 
-    encoder: dict[str, Any]
-    template: Template
     pooling: str = "pooler"
     max_tokens: int | None = 512
 
@@ -57,20 +56,6 @@ class MatchBERTConfig:
     def kind(self) -> str:
         """The kind of encoder; see :func:`~pyterrier_longdoc.models.encoder.build_encoder`."""
         return "pooled" if self.pooling == "pooler" else "base"
-
-    @property
-    def vocabulary(self) -> int | None:
-        """Rows of the encoder's table of token vectors."""
-        return self.encoder.get("vocab_size")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> MatchBERTConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**{**settings, "template": Template.from_dict(settings["template"])})
 
 
 class MatchBERTModel(DualEncoderModel):

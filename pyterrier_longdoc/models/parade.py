@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.passages import PassageConfig, PassageModel, new_head
 
 
@@ -125,8 +126,8 @@ class PARADEConfig(PassageConfig):
         super().__post_init__()
         if self.aggregation not in AGGREGATIONS:
             raise ValueError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {self.aggregation!r}")
-        if self.layers is not None and self.layers < 1:
-            raise ValueError(f"layers must be at least 1, or None for the paper's, got {self.layers}")
+        if self.layers is not None:
+            check_whole("layers", self.layers, instead=", or None for the paper's")
         if self.classifier:
             raise ValueError("PARADE aggregates vectors: it has no use for the head of a classifier")
 

@@ -9,7 +9,7 @@ and how, is the business of the modules built on this one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,17 +17,19 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.encoder import build_encoder, check_room, encode_sequences, first_token
+from pyterrier_longdoc.models.encoder_config import EncoderConfig
 from pyterrier_longdoc.models.first_token import read_first_token_only
 from pyterrier_longdoc.models.pruning import best, sampled, selector_of
 from pyterrier_longdoc.pooling import Budget, pooled
 from pyterrier_longdoc.text.split import check_sizes, sentence_windows, sliding_windows
-from pyterrier_longdoc.text.template import Sequences, Template
+from pyterrier_longdoc.text.template import Sequences
 from pyterrier_longdoc.windows import Ragged, Windows
 
 
 @dataclass(frozen=True)
-class PassageConfig:
+class PassageConfig(EncoderConfig):
     """Settings of every passage ranker; the passages are those of PARADE's experiments (225 tokens, stride 200).
 
     Attributes:
@@ -43,8 +45,6 @@ class PassageConfig:
             memory; ``None`` reads all.
     """
 
-    encoder: dict[str, Any]
-    template: Template
     classifier: bool = False
     passage_tokens: int | None = 225
     overlap: int = 25
@@ -61,24 +61,10 @@ class PassageConfig:
         if self.unit not in ("token", "sentence"):
             raise ValueError(f"unit must be 'token' or 'sentence', got {self.unit!r}")
         for name in ("max_passages", "train_passages"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, or None for all, got {getattr(self, name)}")
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), instead=", or None for all")
         if self.selector not in self.own_selectors:
             selector_of(self.selector)
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens the encoder knows."""
-        return self.encoder["vocab_size"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> PassageConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**{**settings, "template": Template.from_dict(settings["template"])})
 
 
 class Passages(NamedTuple):

@@ -9,7 +9,7 @@ in batches of equally long ones; blocks that would only be padding do not exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,13 @@ from transformers import PreTrainedModel
 
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, mean_state
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, max_positions
+from pyterrier_longdoc.models.encoder_config import EncoderConfig
 from pyterrier_longdoc.models.masked_modelling import MaskedHeads
 from pyterrier_longdoc.models.smith_document import DocumentLevel, activation, initialize, unit_dense
 from pyterrier_longdoc.pooling import Budget, Pool
 from pyterrier_longdoc.text.blocks import block_windows, check_blocks
 from pyterrier_longdoc.text.sentences import Structured
-from pyterrier_longdoc.text.template import Sequences, Template
+from pyterrier_longdoc.text.template import Sequences
 from pyterrier_longdoc.windows import Ragged, Windows
 
 #: What of a block's token states becomes its vector: that of [CLS] through a pooler, or their mean.
@@ -34,7 +35,7 @@ COMBINATIONS = ("normal", "sum_concat", "mean_concat", "attention")
 
 
 @dataclass(frozen=True)
-class SMITHConfig:
+class SMITHConfig(EncoderConfig):
     """Settings of SMITH; the defaults are the paper's (section 5.2.3).
 
     Attributes:
@@ -67,8 +68,6 @@ class SMITHConfig:
         ValueError: If one is out of range.
     """
 
-    encoder: dict[str, Any]
-    template: Template
     sentences: str = "en"
     block_length: int = 32
     max_blocks: int = 48
@@ -93,7 +92,7 @@ class SMITHConfig:
             if getattr(self, name) not in allowed:
                 known = ", ".join(map(repr, allowed))
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        for name in ("block_length", "max_blocks", "layers", "heads", "feedforward", "attention_width"):
+        for name in ("layers", "heads", "feedforward", "attention_width"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -106,20 +105,6 @@ class SMITHConfig:
         """Tokens of a block, special ones not counted."""
         specials = self.template.single.extra
         return check_blocks(self.block_length, self.max_blocks, specials, self.overlong, self.splitting)
-
-    @property
-    def vocabulary(self) -> int | None:
-        """Rows of the sentence level's table of token vectors."""
-        return self.encoder.get("vocab_size")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> SMITHConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**{**settings, "template": Template.from_dict(settings["template"])})
 
 
 class SMITHModel(DualEncoderModel):

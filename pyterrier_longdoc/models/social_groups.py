@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from pyterrier_longdoc.checkpoint import fingerprint
-from pyterrier_longdoc.document_cache import DocumentCache
 from pyterrier_longdoc.graph import Adjacency, SocialWeights, friend_circles, query_distance, sample_graph, tf_idf
-from pyterrier_longdoc.graph.circles import PARTITIONS
-from pyterrier_longdoc.graph.weights import SMOOTHINGS
+from pyterrier_longdoc.models.social_settings import GroupSettings
+from pyterrier_longdoc.recent import Recent
 from pyterrier_longdoc.text.split import sliding_windows
 from pyterrier_longdoc.windows import Ragged
 
-PATTERNS = ("static_distance", "static_centrality", "dynamic_distance", "dynamic_centrality")
 #: Maps the token ids of a query ``[m]`` and a document ``[n]`` to weights ``[n]``.
 Weigher = Callable[[np.ndarray, np.ndarray], np.ndarray]
 #: Weights of tokens that are remembered: some 60,000 documents of 2,000 tokens.
-_CACHE_BYTES = 512 * 2**20
+_REMEMBERED = 512 * 2**20
 
 
 class Groups(NamedTuple):
@@ -55,43 +51,16 @@ class Groups(NamedTuple):
         picked = Ragged(np.arange(len(self.is_circle)), self.offsets).take(pairs)
         return Groups(self.positions.take(picked.values), self.is_circle[picked.values], picked.offsets)
 
+    def tokens(self, documents: Ragged, document: np.ndarray) -> Ragged:
+        """Token ids of each group.
 
-@dataclass(frozen=True, kw_only=True)
-class GroupSettings:
-    """Settings of graphs and groups.
-
-    Attributes:
-        passage_tokens: Tokens of a passage.
-        patterns: Names among :data:`PATTERNS`; without any, all pairs of tokens are equally likely.
-        sparsity: Share of the pairs of tokens that are not connected.
-        smoothing: See :class:`~pyterrier_longdoc.graph.SocialWeights`.
-        partition: See :func:`~pyterrier_longdoc.graph.friend_circles`.
-        n_circles: At most so many circles; 0 leaves the passages alone.
-        max_nodes: Tokens of a circle.
-        seed: Seed of the graphs.
-    """
-
-    passage_tokens: int = 128
-    patterns: tuple[str, ...] = PATTERNS
-    sparsity: float = 0.93
-    smoothing: str = "identity"
-    partition: str = "node"
-    n_circles: int = 16
-    max_nodes: int = 128
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if isinstance(self.patterns, str) or not set(self.patterns) <= set(PATTERNS):
-            raise ValueError(f"patterns must be a list of names among {', '.join(PATTERNS)}, got {self.patterns!r}")
-        object.__setattr__(self, "patterns", tuple(name for name in PATTERNS if name in self.patterns))
-        if not 0 <= self.sparsity < 1:
-            raise ValueError(f"sparsity must be in [0, 1), got {self.sparsity!r}")
-        for name, allowed in (("smoothing", tuple(SMOOTHINGS)), ("partition", PARTITIONS)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
-        for name, least in (("passage_tokens", 1), ("n_circles", 0), ("max_nodes", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        Args:
+            documents: Token ids of each document.
+            document: The document of each pair, ``[pairs]``.
+        """
+        starts = documents.offsets[:-1][document[self.pair]]
+        place = np.repeat(starts, self.positions.lengths) + self.positions.values
+        return Ragged(documents.values[place], self.positions.offsets)
 
 
 class SocialGroups(nn.Module):
@@ -110,8 +79,31 @@ class SocialGroups(nn.Module):
         self.settings = settings
         self.register_buffer("idf", torch.ones(vocabulary))
         self.centrality = centrality
-        self.cache = DocumentCache(max_bytes=_CACHE_BYTES)
-        self._stamp: tuple[list[tuple[int, int]], str] | None = None
+        self.recent = Recent(_REMEMBERED)
+        self._stamp: tuple[Weigher | None, list[tuple[int, int]]] | None = None
+
+    def set_document_frequency(self, frequency: np.ndarray, count: int) -> None:
+        """Sets the IDF of static centrality, ln(1 + N / df), from a collection; it is saved with the model.
+
+        Args:
+            frequency: In how many documents each term of the vocabulary occurs, ``[vocabulary]``; 0 counts as 1.
+            count: Documents of the collection, N.
+
+        Raises:
+            ValueError: If there are not as many frequencies as terms, or one is not in 0..N.
+        """
+        frequency = np.asarray(frequency)
+        if frequency.shape != tuple(self.idf.shape):
+            raise ValueError(f"{len(self.idf)} terms need as many frequencies, got the shape {frequency.shape}")
+        if ((frequency < 0) | (frequency > count)).any():
+            raise ValueError(f"document frequencies must be between 0 and the number of documents, {count}")
+        idf = np.log1p(count / np.maximum(frequency, 1)).astype(np.float32)
+        self.idf = torch.from_numpy(idf).to(self.idf.device)
+
+    @property
+    def has_idf(self) -> bool:
+        """Whether document frequencies were ever set; without, all terms have an IDF of 1."""
+        return bool((self.idf != 1).any())
 
     def forward(self, queries: Ragged, documents: Ragged, pairs: np.ndarray) -> Groups:
         """All groups of some pairs.
@@ -136,7 +128,8 @@ class SocialGroups(nn.Module):
         if not self.settings.n_circles:
             return [[] for _ in pairs]
         texts = [(queries[query], documents[document]) for query, document in pairs]
-        weights = [self.weights(*pair) for pair in texts]
+        self._forget_what_changed()
+        weights = [self._weights(*pair) for pair in texts]
         with ThreadPoolExecutor(max(1, torch.get_num_threads())) as threads:  # which the kernels let run side by side
             return list(threads.map(lambda place: self.circles(*texts[place], weights[place]), range(len(texts))))
 
@@ -155,10 +148,15 @@ class SocialGroups(nn.Module):
         Raises:
             ValueError: If a centrality function of the user's own is missing, or returns something else.
         """
+        self._forget_what_changed()
+        return self._weights(query, document)
+
+    def _weights(self, query: np.ndarray, document: np.ndarray) -> SocialWeights:
         on, given = self.settings.patterns, {}
         if "static_centrality" in on:
-            idf = self.idf.cpu().numpy()
-            given["static_centrality"] = self._remembered("static", document, lambda: tf_idf(document, idf))
+            given["static_centrality"] = self._remembered(
+                _digest(b"static", document), document, lambda: tf_idf(document, self.idf.cpu().numpy())
+            )
         if "dynamic_distance" in on:
             given["dynamic_distance"] = query_distance(document, query)
         if "dynamic_centrality" in on:
@@ -167,34 +165,40 @@ class SocialGroups(nn.Module):
                     "this model was made with a centrality function of the user's own, which is not saved with it; "
                     "give it again: from_pretrained(..., centrality=function)"
                 )
-            name = f"dynamic/{query.tobytes().hex()}"
-            given["dynamic_centrality"] = self._remembered(name, document, lambda: self.centrality(query, document))
+            given["dynamic_centrality"] = self._remembered(
+                _digest(b"dynamic", query, document), document, lambda: self.centrality(query, document)
+            )
         return SocialWeights(len(document), "static_distance" in on, smoothing=self.settings.smoothing, **given)
 
-    def _remembered(self, name: str, document: np.ndarray, compute: Callable[[], np.ndarray]) -> np.ndarray:
-        def encode(_: Ragged) -> Tensor:
+    def _remembered(self, key: bytes, document: np.ndarray, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        weights = self.recent.get(key)
+        if weights is None:
             weights = np.array(compute(), np.float32)
             if weights.shape != document.shape:
                 raise ValueError(
                     f"centrality must return one weight for each of {len(document)} tokens, got the shape "
                     f"{weights.shape}"
                 )
-            return torch.from_numpy(weights)[:, None]
+            self.recent.put(key, weights)
+        return weights
 
-        return self.cache.vectors(f"{self._depends_on()}/{name}", Ragged.from_lists([document]), encode)[:, 0].numpy()
-
-    def _depends_on(self) -> str:
-        """A hash of the tensors that weights are computed from."""
+    def _forget_what_changed(self) -> None:
+        """Drops weights that come from other term weights, another function, or an encoder as it was before."""
         tensors = [self.idf, *(self.centrality.parameters() if isinstance(self.centrality, nn.Module) else ())]
-        stamp = [(tensor.data_ptr(), tensor._version) for tensor in tensors]
-        if self._stamp is None or self._stamp[0] != stamp:
-            self._stamp = (stamp, fingerprint(tensors))
-        return self._stamp[1]
+        versions = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        if (self.centrality, versions) != self._stamp:
+            self.recent.clear()
+            self._stamp = self.centrality, versions
 
 
 def graph_seed(seed: int, query: np.ndarray, document: np.ndarray) -> int:
     """64 bits from a seed and the token ids of a query and a document."""
-    digest = blake2b(seed.to_bytes(8, "little", signed=True), digest_size=8)
-    for tokens in (query, document):
+    return int.from_bytes(_digest(seed.to_bytes(8, "little", signed=True), query, document, size=8), "little")
+
+
+def _digest(start: bytes, *texts: np.ndarray, size: int = 16) -> bytes:
+    """A hash of some bytes and of texts, given as token ids."""
+    digest = blake2b(start, digest_size=size)
+    for tokens in texts:
         digest.update(len(tokens).to_bytes(8, "little") + np.ascontiguousarray(tokens, "<i4").tobytes())
-    return int.from_bytes(digest.digest(), "little")
+    return digest.digest()

@@ -9,7 +9,6 @@ central states are pooled, aggregated and scored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,72 +22,15 @@ from pyterrier_longdoc.models.exchange import Exchange
 from pyterrier_longdoc.models.lockstep import encode_in_lockstep, layers_of
 from pyterrier_longdoc.models.parade import AGGREGATIONS
 from pyterrier_longdoc.models.passages import new_head
-from pyterrier_longdoc.models.social_groups import Groups, GroupSettings, SocialGroups
+from pyterrier_longdoc.models.social_groups import Groups, SocialGroups
+from pyterrier_longdoc.models.social_settings import SocialformerConfig
 from pyterrier_longdoc.models.socialformer_reference import real_groups, renamed
 from pyterrier_longdoc.pooling import Budget, pooled
 from pyterrier_longdoc.text.template import Sequences, Template
 from pyterrier_longdoc.windows import Ragged
 
-_AGGREGATIONS = ("max", "mean", "attention", "transformer")
-_CENTRALITIES = ("attention", "cosine", "custom")
 #: Hidden states in memory at once, as a multiple of the tokens of one pass.
 _TABLE_FACTOR = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class SocialformerConfig(GroupSettings):
-    """Settings of Socialformer; the defaults are the paper's. Those of graphs are in :class:`GroupSettings`.
-
-    Attributes:
-        encoder: Settings of the encoder; see :func:`~pyterrier_longdoc.models.encoder.encoder_settings`.
-        template: How its tokenizer frames a query and a group; ``None`` for a model that is only given groups.
-        centrality: Dynamic centrality by ``"attention"`` of a frozen copy of the encoder, by ``"cosine"`` alone, which
-            costs next to nothing, or by a function of the user's own (``"custom"``).
-        exchange: Whether groups hear of each other; without, this is PARADE over passages and circles.
-        exchange_heads: Attention heads of the inter-circle layer.
-        exchange_hidden: Width of its hidden layer.
-        central: Which state stands for a circle: ``"cls"``, or ``"node"`` for its central token (as the paper's text).
-        aggregation: ``"max"``, ``"mean"``, ``"attention"`` or ``"transformer"``.
-
-    Raises:
-        ValueError: If a setting is out of range.
-    """
-
-    encoder: Mapping[str, Any]
-    template: Template | None
-    centrality: str = "attention"
-    exchange: bool = True
-    exchange_heads: int = 4
-    exchange_hidden: int = 512
-    central: str = "cls"
-    aggregation: str = "max"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choices = {"centrality": _CENTRALITIES, "central": ("cls", "node"), "aggregation": _AGGREGATIONS}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {getattr(self, name)!r}")
-        if self.exchange and self.encoder["hidden_size"] % self.exchange_heads:
-            raise ValueError(
-                f"exchange_heads={self.exchange_heads} does not divide the encoder's {self.encoder['hidden_size']} "
-                "dimensions"
-            )
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens the encoder knows."""
-        return self.encoder["vocab_size"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> SocialformerConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        template = settings["template"] and Template.from_dict(settings["template"])
-        return cls(**{**settings, "patterns": tuple(settings["patterns"]), "template": template})
 
 
 class SocialformerModel(nn.Module):
@@ -175,28 +117,6 @@ class SocialformerModel(nn.Module):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.encoder.device
-
-    def set_document_frequency(self, frequency: np.ndarray, count: int) -> None:
-        """Sets the IDF of static centrality, ln(1 + N / df), from a collection; it is saved with the model.
-
-        Args:
-            frequency: In how many documents each term of the vocabulary occurs, ``[vocabulary]``; 0 counts as 1.
-            count: Documents of the collection, N.
-
-        Raises:
-            ValueError: If there are not as many frequencies as terms, or one is not in 0..N.
-        """
-        frequency = np.asarray(frequency)
-        if frequency.shape != tuple(self.social.idf.shape):
-            raise ValueError(f"{len(self.social.idf)} terms need as many frequencies, got the shape {frequency.shape}")
-        if ((frequency < 0) | (frequency > count)).any():
-            raise ValueError(f"document frequencies must be between 0 and the number of documents, {count}")
-        self.social.idf.copy_(torch.from_numpy(np.log1p(count / np.maximum(frequency, 1)).astype(np.float32)))
-
-    @property
-    def has_idf(self) -> bool:
-        """Whether document frequencies were ever set; without, all terms have an IDF of 1."""
-        return bool((self.social.idf != 1).any())
 
     def representation_parameters(self) -> list[nn.Parameter]:
         """Parameters that are trained at the lower rate: the encoder's."""
@@ -287,10 +207,9 @@ class SocialformerModel(nn.Module):
     ) -> Tensor:
         """Pooled central states of the groups of some pairs, float32 ``[groups, d]``."""
         positions, template = groups.positions, self.config.template
-        query, document = pairs[groups.pair].T
+        query = pairs[groups.pair, 0]
         order = np.argsort(-(positions.lengths + queries.lengths[query]), kind="stable")
-        place = np.repeat(documents.offsets[:-1][document], positions.lengths) + positions.values
-        texts = Ragged(documents.values[place], positions.offsets).take(order)
+        texts = groups.tokens(documents, pairs[:, 1]).take(order)
         widest = int(positions.lengths.max(initial=0))
         longest = int(queries.lengths[query].max())
         check_room(self.encoder, template.pair, longest, widest, "passage_tokens and max_nodes")

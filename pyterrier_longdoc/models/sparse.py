@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from pyterrier_longdoc.models.block_attention import BlockAttention, full_attention_limit
 from pyterrier_longdoc.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from pyterrier_longdoc.models.passages import Passages
+from pyterrier_longdoc.models.unpadded import unpad
 from pyterrier_longdoc.text.template import Sequences
 from pyterrier_longdoc.windows import Ragged
 
@@ -38,7 +39,7 @@ class LongConfig(CrossEncoderConfig):
 
 
 class LongModel(CrossEncoderModel):
-    """Any encoder with enough positions.
+    """Any encoder with enough positions; one of the ModernBERT family without padding where the device can.
 
     Args:
         config: The settings.
@@ -57,6 +58,7 @@ class LongModel(CrossEncoderModel):
         if self.architecture not in (None, found):
             raise ValueError(f"the encoder must be a {self.architecture}, but it is a {found}; LongCE takes any")
         super().__init__(config, encoder)
+        unpad(self.encoder)
 
 
 @dataclass(frozen=True)

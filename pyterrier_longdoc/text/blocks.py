@@ -93,10 +93,11 @@ def check_blocks(block_length: int, max_blocks: int | None, specials: int, overl
     Raises:
         ValueError: If one is out of range.
     """
+    for name, value in (("block_length", block_length), ("max_blocks", 1 if max_blocks is None else max_blocks)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     if block_length <= specials:
         raise ValueError(f"block_length={block_length} leaves no room beside {specials} special tokens")
-    if max_blocks is not None and max_blocks < 1:
-        raise ValueError(f"max_blocks must be at least 1, got {max_blocks}")
     for name, value, allowed in (("overlong", overlong, OVERLONG), ("splitting", splitting, SPLITTINGS)):
         if value not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -16,6 +16,7 @@ from zlib import crc32
 
 import numpy as np
 
+from pyterrier_longdoc.text.headings import heading_characters
 from pyterrier_longdoc.text.sentences import (
     HEADING,
     PARAGRAPH,
@@ -36,53 +37,6 @@ if TYPE_CHECKING:
 MAX_SECTIONS = 5
 #: Parts of so many tokens are cut even where no sentence ends anywhere near.
 _LONG = 64
-_PUNCTUATION = r"=\-~^\"'`*+#:._"
-_FENCE = re.compile(r"^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)", re.M | re.S)
-#: Headings by their marks: Markdown's #, HTML's <h1>, and lines with a line of signs under (and over) them.
-_MARKED = (
-    re.compile(r"^ {0,3}#{1,6}[ \t]+(?P<title>\S.*?)[ \t#]*$", re.M),
-    re.compile(r"<h[1-6]\b[^>]*>(?P<title>.*?)</h[1-6]\s*>", re.I | re.S),
-    re.compile(
-        rf"(?:\A|\n[ \t]*\n)\s*?(?P<heading>(?:^([{_PUNCTUATION}])\2{{2,}}[ \t]*\n)?"
-        rf"^[ \t]*(?P<title>\S.{{0,119}})\n([{_PUNCTUATION}])\4{{2,}}[ \t]*$)", re.M
-    ),
-)
-#: In plain text: a short line that opens a block, or is numbered, and is no sentence.
-_PLAIN = re.compile(r"(?:\A|\n[ \t]*\n)(?P<title>\S[^\n]{0,79})(?=\n|\Z)")
-_NUMBERED = re.compile(r"^(?P<title>(?:\d+(?:\.\d+)*\.?|[IVX]+\.)[ \t]+[^\W\d_][^\n]{0,70})$", re.M)
-_TAG = re.compile(r"<[^>]*>")
-
-
-class Heading(NamedTuple):
-    """A heading of a text.
-
-    Attributes:
-        start: Its first character, marks included.
-        title: Its words.
-    """
-
-    start: int
-    title: str
-
-
-def headings(text: str) -> list[Heading]:
-    """The headings of a text, in its order.
-
-    Where some are marked as such (Markdown, reStructuredText, HTML) those, else lines that look like headings: short,
-    numbered or at the start of a block, with a capital, and without the sign that ends a sentence.
-    """
-    fences = [match.span() for match in _FENCE.finditer(text)]
-    found = {start: title for pattern in _MARKED for start, title in _matches(pattern, text)}
-    found = {start: title for start, title in found.items() if not any(a <= start < b for a, b in fences)}
-    if not found:
-        lines = (each for pattern in (_PLAIN, _NUMBERED) for each in _matches(pattern, text))
-        found = {start: title for start, title in lines if _looks_like_a_title(title)}
-    return [Heading(start, title) for start, title in sorted(found.items())]
-
-
-def heading_characters(text: str) -> list[int]:
-    """The first character of each heading."""
-    return [heading.start for heading in headings(text)]
 
 
 # Sections -------------------------------------------------------------------------------------------------------------
@@ -316,15 +270,3 @@ def _rows(ranges: np.ndarray) -> np.ndarray:
     lengths = ranges[:, 1] - ranges[:, 0]
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(ranges[:, 0] - ends + lengths, lengths)
-
-
-def _matches(pattern: re.Pattern, text: str) -> Iterator[tuple[int, str]]:
-    group = "heading" if "heading" in pattern.groupindex else "title" if pattern in (_PLAIN, _NUMBERED) else 0
-    for match in pattern.finditer(text):
-        yield match.start(group), " ".join(_TAG.sub(" ", match["title"]).split())
-
-
-def _looks_like_a_title(line: str) -> bool:
-    first = next((sign for sign in line if sign.isalnum()), "")
-    has_words = any(sign.isalpha() for sign in line) and len(line.split()) <= 12
-    return has_words and (first.isupper() or first.isdigit()) and line.rstrip()[-1] not in ".,;:!?"

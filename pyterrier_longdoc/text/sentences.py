@@ -27,7 +27,7 @@ SentenceSplitter = Callable[[str], Iterable[str]]
 HeadingFinder = Callable[[str], Sequence[int]]
 #: What begins at a token: nothing, a sentence, a paragraph and so a sentence too, or a heading and so a paragraph too.
 INSIDE, SENTENCE, PARAGRAPH, HEADING = 0, 1, 2, 3
-_BLANK_LINE = re.compile(r"\n\s*\n\s*")
+_NEW_PARAGRAPH = re.compile(r"\n\s*\n\s*|(?=<p[\s>])", re.I)
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,14 @@ def splitter_of(sentences: str | SentenceSplitter) -> tuple[str, SentenceSplitte
 
 def tokenize_sentences(
     tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
+    texts: Iterable[str],
     splitter: SentenceSplitter = split_sentences,
     headings: HeadingFinder | None = None,
 ) -> Structured:
     """Tokenises whole texts, as :func:`~pyterrier_longdoc.text.tokens.tokenize`, and finds where sentences begin.
 
-    A token that reaches over a border belongs to the sentence that begins in it. Paragraphs begin behind blank lines.
+    A token that reaches over a border belongs to the sentence that begins in it. Paragraphs begin behind blank lines,
+    or with HTML's <p>.
 
     Args:
         tokenizer: A fast tokenizer.
@@ -152,7 +153,7 @@ def begins_of(
         int8 ``[n]``, as in :class:`Structured`.
     """
     begins = np.zeros(len(ends), np.int8)
-    paragraphs = [0, *(match.end() for match in _BLANK_LINE.finditer(text))]
+    paragraphs = [0, *(match.end() for match in _NEW_PARAGRAPH.finditer(text))]
     levels = [(SENTENCE, _sentence_characters(text, splitter)), (PARAGRAPH, paragraphs)]
     levels += [(HEADING, headings(text))] if headings else []
     for level, characters in levels:

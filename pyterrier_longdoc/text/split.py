@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.windows import Ragged, Windows
 
 
@@ -73,11 +74,12 @@ def check_sizes(size: int, overlap: int) -> None:
     """Checks the size of passages and what they share.
 
     Raises:
-        ValueError: If the size is under 1, or the overlap negative or not smaller than the size.
+        ValueError: If the size is under 1, or the overlap negative or not smaller than the size, or one of them is no
+            whole number.
     """
-    if size < 1:
-        raise ValueError(f"a passage must hold at least 1 token, got {size}")
-    if not 0 <= overlap < size:
+    check_whole("tokens of a passage", size)
+    check_whole("tokens that neighbouring passages share", overlap, 0)
+    if overlap >= size:
         raise ValueError(f"neighbouring passages of {size} tokens can share 0 to {size - 1} of them, got {overlap}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,6 +121,21 @@ def document_frequency(
             frequency[np.unique(documents[index])] += 1
         count += len(chunk)
     return frequency, count
+
+
+def texts_of(corpus: Iterable[str | Mapping[str, str]], field: str) -> Iterator[str]:
+    """The texts of a corpus of texts, or of mappings that hold them in a field.
+
+    Raises:
+        TypeError: If the corpus is itself a text, or something in it is neither.
+    """
+    if isinstance(corpus, str):
+        raise TypeError("corpus must be texts or mappings, one for each document; a single text was given")
+    for item in corpus:
+        text = item if isinstance(item, str) or not isinstance(item, Mapping) else item[field]
+        if not isinstance(text, str):
+            raise TypeError(f"corpus must be texts, or mappings with a text as {field!r}; found {type(text).__name__}")
+        yield text
 
 
 def batched(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,8 +44,8 @@ class ContrastiveSettings(PairSettings):
     """Settings of :func:`pyterrier_longdoc.colde.fit_contrastive`; others are as in :class:`PairSettings`.
 
     Attributes:
-        loss: ``"contrastive"``, or ``"cosine"``, without any contrast (CoLDE-CL): 1 - cos for views that match and
-            max(0, cos) for others.
+        loss: ``"contrastive"``, or ``"cosine"``, without any contrast (as for CoLDE-CL): 1 - cos for views that match
+            and max(0, cos) for others.
         batch_size: Documents of a step (N), all of them contrasted with each other.
         temperature: τ of the contrastive loss.
         section_tokens: Tokens of each section that are read in training; all if ``None`` (Figure 7).
@@ -106,19 +107,25 @@ class Matches:
         relation[np.isin(keys, self.matching) | (documents[:, None] == documents)] = 1
         return relation
 
-    def partners(self) -> Ragged:
-        """The documents that match each one."""
-        if self.matching is not None:
-            low, high = np.divmod(self.matching, self.count)
+    def partners(self, document: int) -> np.ndarray:
+        """The documents that match one."""
+        found = self._links[document if self.matching is not None else self.group[document]]
+        return found[found != document]
+
+    def any(self) -> bool:
+        """Whether two documents match."""
+        return bool(self._links.lengths.max(initial=0) > (self.matching is None))
+
+    @cached_property
+    def _links(self) -> Ragged:
+        """The documents that match each one, or, where all of a group do, those of each group: few for large ones."""
+        if self.matching is None:
+            owner, linked = self.group, np.arange(self.count)
         else:
-            members = [np.flatnonzero(self.group == number) for number in np.unique(self.group)]
-            grids = [np.stack(np.triu_indices(len(each), 1)) for each in members]
-            low, high = np.concatenate(
-                [np.zeros((2, 0), np.int64), *(own[grid] for own, grid in zip(members, grids, strict=True))], axis=1
-            )
-        first, second = np.concatenate([low, high]), np.concatenate([high, low])
-        order = np.lexsort((second, first))
-        return Ragged(second[order], np.searchsorted(first[order], np.arange(self.count + 1)))
+            low, high = np.divmod(self.matching, self.count)
+            owner, linked = np.concatenate([low, high]), np.concatenate([high, low])
+        order = np.lexsort((linked, owner))
+        return Ragged(linked[order], np.searchsorted(owner[order], np.arange(self.count + 1)))
 
 
 class Contrastive:
@@ -132,7 +139,6 @@ class Contrastive:
 
     def __init__(self, documents: Ragged, matches: Matches, settings: ContrastiveSettings) -> None:
         self.documents, self.matches, self.settings = documents, matches, settings
-        self._partners = matches.partners()
         self._order: tuple[int, np.ndarray] | None = None
 
     @classmethod
@@ -150,7 +156,7 @@ class Contrastive:
                 raise ValueError(f"{ranker} reads documents without sections: section_tokens must be None")
             tokens = head_of_sections(tokens, settings.section_tokens)
         task = cls(tokens, matches, settings)
-        if not len(task._partners.values):
+        if not matches.any():
             raise ValueError(f"no two of the {len(texts)} training documents match: there is nothing to learn from")
         return task
 
@@ -169,7 +175,8 @@ class Contrastive:
             if waiting[document]:
                 waiting[document] = False
                 order.append(document)
-                partners = self._partners[document][waiting[self._partners[document]]]
+                partners = self.matches.partners(document)
+                partners = partners[waiting[partners]]
                 if len(partners):
                     order.append(random.choice(partners))
                     waiting[order[-1]] = False

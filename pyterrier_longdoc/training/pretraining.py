@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import torch
 from torch import Tensor, nn
 
@@ -64,13 +65,16 @@ def pretrain(
     chosen = Settings.of(**{**PRETRAINING, **settings})
     masks = Masks.of(ranker, masked_words, masked_blocks)
     processes = processes_for(ranker)
-    task = Pretraining(_documents(ranker, corpus, "corpus"), masks, chosen)
+    shown = verbose and processes.rank == 0
+    task = Pretraining(_documents(ranker, corpus, "corpus", shown), masks, chosen)
     held_out = None
     if validation is not None:
-        held_out = HeldOut(ranker, Pretraining(_documents(ranker, validation, "validation"), masks, chosen), processes)
+        documents = _documents(ranker, validation, "validation", shown)
+        held_out = HeldOut(ranker, Pretraining(documents, masks, chosen), processes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(chosen.seed)
         ranker.model.add_masked_heads()
+    ranker.weights_changed()
     heads = ranker.model.masked_heads.requires_grad_(True)
     checkpoints = {"output_dir": output_dir, "save_every": save_every, "resume": resume}
     try:
@@ -238,12 +242,13 @@ class HeldOut:
         return {f"valid_{name}": sum(part.get(name, 0.0) for part in gathered) for name in names}
 
 
-def _documents(ranker: SMITH, corpus: Corpus, name: str) -> Structured:
-    """The documents of a corpus that are not empty."""
+def _documents(ranker: SMITH, corpus: Corpus, name: str, verbose: bool) -> Structured:
+    """The documents of a corpus that are not empty; their texts are not kept."""
     if isinstance(corpus, str) or not isinstance(corpus, Iterable):
         raise TypeError(f"the {name} must be a frame or an iterable of texts or rows, got {type(corpus).__name__}")
     rows = corpus.to_dict("records") if isinstance(corpus, pd.DataFrame) else corpus
-    documents = ranker.tokenize([_text(row, ranker.text_field, name) for row in rows])
+    with pt.tqdm(rows, desc=f"{type(ranker).__name__} reads the {name}", unit="doc", disable=not verbose) as shown:
+        documents = ranker.tokenize(_text(row, ranker.text_field, name) for row in shown)
     documents = documents.take(np.flatnonzero(documents.lengths))
     if not len(documents):
         raise ValueError(f"{ranker}: the {name} holds no document with any text")

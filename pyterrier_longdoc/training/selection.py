@@ -122,8 +122,7 @@ class Selection:
     def fingerprint(self) -> str:
         """See :class:`~pyterrier_longdoc.training.task.Task`."""
         digest = blake2b(digest_size=8)
-        tokens = (self.queries.values, self.queries.offsets, self.documents.values, self.documents.offsets)
-        for array in (*tokens, self.pairs):
+        for array in (*self.queries.arrays(), *self.documents.arrays(), self.pairs):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

@@ -19,7 +19,8 @@ import torch
 from pyterrier_longdoc import Socialformer
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, encoder_settings, load_encoder
 from pyterrier_longdoc.models.first_token import read_first_token_only
-from pyterrier_longdoc.models.socialformer import SocialformerConfig, SocialformerModel
+from pyterrier_longdoc.models.social_settings import SocialformerConfig
+from pyterrier_longdoc.models.socialformer import SocialformerModel
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.template import Sequences, Template
 from pyterrier_longdoc.windows import Ragged
@@ -77,8 +78,7 @@ def measure(name, model, lengths, repeats):
     documents, queries, budget = tokens(lengths), tokens([QUERY], 1), Budget.for_device("cpu")
     pairs = np.stack([np.zeros(len(documents), np.int64), np.arange(len(documents))], axis=1)
     groups = model.social(queries, documents, pairs)
-    place = np.repeat(documents.offsets[:-1][pairs[groups.pair, 1]], groups.positions.lengths) + groups.positions.values
-    read = Ragged(documents.values[place], groups.positions.offsets)
+    read = groups.tokens(documents, pairs[:, 1])
     template, one = model.config.template, np.zeros(len(read), np.int64)
     sequences = framed(template, queries.take(one), read)
     many = 32 * len(documents)

@@ -96,6 +96,15 @@ def test_more_circles_than_nodes():
         assert [circle.tolist() for circle in friend_circles(triangle, 16, partition=partition)] == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize("partition", ["node", "edge"])
+def test_no_more_memory_is_asked_for_than_circles_can_fill(partition):
+    graph = sample_graph(SocialWeights(3_000), 0.01)
+    circles = friend_circles(graph, 10**9, 10**9, partition)
+    assert circles[0].base.size <= graph.degrees().sum()
+    edges = {(i, j) for circle in circles for i in circle[:1] for j in circle[1:]}
+    assert len(edges) == sum(len(circle) - 1 for circle in circles)  # no connection makes two circles
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 200])
 def test_graphs_without_edges(n):
     assert friend_circles(np.zeros((n, n), bool)) == []
@@ -118,9 +127,12 @@ def test_other_bad_input():
     ring = np.roll(np.eye(5, dtype=bool), 1, 0) | np.roll(np.eye(5, dtype=bool), 1, 1)
     with pytest.raises(ValueError, match="partition must be one of 'node', 'edge', got 'nodes'"):
         friend_circles(ring, partition="nodes")
-    with pytest.raises(ValueError, match="n_circles must be at least 0 and max_nodes at least 2, got -1 and 128"):
+    with pytest.raises(ValueError, match="n_circles must be a whole number of at least 0, got -1"):
         friend_circles(ring, -1)
-    with pytest.raises(ValueError, match="got 16 and 1"):
+    with pytest.raises(ValueError, match="max_nodes must be a whole number of at least 2, got 1"):
         friend_circles(ring, max_nodes=1)
+    for wrong in ({"n_circles": 2.5}, {"max_nodes": "8"}, {"n_circles": None}, {"max_nodes": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a whole number of at least [02], got"):
+            friend_circles(ring, **wrong)
     with pytest.raises(ValueError, match="5 nodes, but the weights are of 4"):
         friend_circles(ring, weights=SocialWeights(4))

@@ -84,9 +84,9 @@ def test_broken_vectors_are_named(name, broken):
 
 
 def test_other_bad_input():
-    with pytest.raises(ValueError, match="n must be at least 0"):
+    with pytest.raises(ValueError, match="n must be a whole number of at least 0, got -1"):
         SocialWeights(-1)
-    with pytest.raises(TypeError, match="whole number"):
+    with pytest.raises(ValueError, match="n must be a whole number of at least 0, got 2.5"):
         SocialWeights(2.5)
     with pytest.raises(ValueError, match="smoothing must be one of 'identity', 'sqrt'"):
         SocialWeights(3, smoothing="log")

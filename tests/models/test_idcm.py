@@ -179,9 +179,9 @@ def test_the_best_three_make_the_score():
 
 @pytest.mark.parametrize("name", ["max_passages", "summed", "train_passages"])
 def test_settings_are_checked(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1"):
         own_model(**{name: 0})
-    with pytest.raises(ValueError, match="at least 1 token"):
+    with pytest.raises(ValueError, match="tokens of a passage must be"):
         own_model(passage_tokens=0)
     with pytest.raises(ValueError, match="selector must be one of"):
         own_model(selector="unheard of")

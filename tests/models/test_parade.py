@@ -125,7 +125,7 @@ def test_layers():
     ("settings", "message"),
     [
         ({"aggregation": "sum"}, "aggregation must be one of mean, max"),
-        ({"layers": 0}, "layers must be at least 1"),
+        ({"layers": 0}, "layers must be a whole number of at least 1"),
         ({"classifier": True}, "no use for the head of a classifier"),
     ],
 )

@@ -178,14 +178,14 @@ def test_queries_are_never_cut():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"passage_tokens": 0}, "at least 1 token"),
+        ({"passage_tokens": 0}, "tokens of a passage must be"),
         ({"passage_tokens": 5, "overlap": 5}, "0 to 4"),
         ({"unit": "paragraph"}, "unit must be 'token' or 'sentence'"),
-        ({"max_passages": 0}, "max_passages must be at least 1"),
-        ({"train_passages": -1}, "train_passages must be at least 1"),
+        ({"max_passages": 0}, "max_passages must be a whole number of at least 1"),
+        ({"train_passages": -1}, "train_passages must be a whole number of at least 1"),
         ({"selector": "best"}, "selector must be one of"),
         ({"aggregation": "min"}, "aggregation must be one of first, max"),
-        ({"k": 0}, "k must be at least 1"),
+        ({"k": 0}, "k must be a whole number of at least 1"),
     ],
 )
 def test_settings_are_checked(settings, message):

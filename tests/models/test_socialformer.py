@@ -9,7 +9,8 @@ from torch.nn import functional
 from transformers import BertConfig
 
 from pyterrier_longdoc.models.encoder import build_encoder, encoder_settings
-from pyterrier_longdoc.models.socialformer import SocialformerConfig, SocialformerModel
+from pyterrier_longdoc.models.social_settings import SocialformerConfig
+from pyterrier_longdoc.models.socialformer import SocialformerModel
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.template import Frame, Template
 from pyterrier_longdoc.windows import Ragged
@@ -255,10 +256,15 @@ def test_an_encoders_own_pooler_is_taken_over():
         ({"sparsity": 1.0}, r"sparsity must be in \[0, 1\)"), ({"sparsity": -0.1}, "sparsity"),
         ({"smoothing": "log"}, "smoothing must be one of 'identity', 'sqrt'"),
         ({"partition": "nodes"}, "partition must be one of 'node', 'edge'"),
-        ({"passage_tokens": 0}, "passage_tokens must be at least 1"), ({"n_circles": -1}, "n_circles must be at least"),
-        ({"max_nodes": 1}, "max_nodes must be at least 2"), ({"centrality": "bert"}, "centrality must be one of"),
+        ({"passage_tokens": 0}, "passage_tokens must be a whole number of at least 1"),
+        ({"n_circles": -1}, "n_circles must be a whole number of at least"),
+        ({"max_nodes": 1}, "max_nodes must be a whole number of at least 2"),
+        ({"centrality": "bert"}, "centrality must be one of"),
         ({"central": "first"}, "central must be one of 'cls', 'node'"),
         ({"aggregation": "sum"}, "aggregation must be one of 'max', 'mean', 'attention', 'transformer'"),
+        ({"seed": 2**64}, "seed must be a number of 64 bits"),
+        ({"exchange_hidden": 0}, "exchange_hidden must be a whole number of at least 1"),
+        ({"exchange_heads": 0}, "exchange_heads must be a whole number of at least 1"),
         ({"exchange_heads": 5}, "exchange_heads=5 does not divide the encoder's 24 dimensions"),
         ({"encoder": {"model_type": "distilbert", "dim": 24, "hidden_dim": 32, "n_heads": 4}}, "BERT's kind"),
     ],
@@ -268,6 +274,17 @@ def test_settings_out_of_range(settings, message):
     encoder = settings.pop("encoder", None)
     with pytest.raises(ValueError, match=message):
         tiny(encoder, **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n_circles", 2.5), ("n_circles", None), ("max_nodes", "9"), ("passage_tokens", 1.5), ("seed", None),
+     ("seed", 0.5), ("sparsity", "0.9"), ("sparsity", None), ("exchange_heads", True), ("exchange", "no")],
+)
+def test_settings_of_wrong_types(name, value):
+    error = TypeError if name in ("sparsity", "exchange") else ValueError
+    with pytest.raises(error, match=f"{name} must be .*, got {value!r}"):
+        tiny(**{name: value})
 
 
 def test_a_query_is_never_cut():

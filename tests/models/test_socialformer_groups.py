@@ -9,7 +9,8 @@ from transformers import BertConfig, BertModel
 
 from pyterrier_longdoc.graph.weights import scaled
 from pyterrier_longdoc.models.centrality import Centrality
-from pyterrier_longdoc.models.social_groups import GroupSettings, SocialGroups
+from pyterrier_longdoc.models.social_groups import SocialGroups
+from pyterrier_longdoc.models.social_settings import GroupSettings
 from pyterrier_longdoc.text.template import Frame
 from pyterrier_longdoc.windows import Ragged
 from tests.models.test_socialformer import DOCUMENTS, PAIRS, QUERIES, some_tokens, tiny
@@ -84,6 +85,14 @@ def test_centrality_of_nothing(published_bert):
     long_query = np.arange(10, 140)  # leaves no room in 128 positions: likeness alone
     likeness = Centrality(published_bert, FRAME, attention=False)(long_query, np.array([7, 12, 300]))
     assert module(long_query, np.array([7, 12, 300])).tolist() == likeness.tolist()
+
+
+def test_a_broken_frozen_encoder_is_told_of(published_bert):
+    module = Centrality(published_bert, FRAME)
+    with torch.no_grad():
+        module.encoder.embeddings.word_embeddings.weight[8] = torch.nan
+    with pytest.warns(RuntimeWarning, match="frozen encoder of dynamic centrality gives weights that are not finite"):
+        assert np.isfinite(module(np.array([7, 9]), np.array([8, 9, 10]))).all()
 
 
 # Groups ---------------------------------------------------------------------------------------------------------------
@@ -165,14 +174,14 @@ def test_document_frequencies_are_used_and_checked():
     model = tiny(patterns=["static_centrality"])
     before = as_lists(model.social(QUERIES, DOCUMENTS, PAIRS[:1]))
     frequency = np.arange(120)
-    model.set_document_frequency(frequency, 200)
-    assert model.has_idf
+    model.social.set_document_frequency(frequency, 200)
+    assert model.social.has_idf
     assert model.social.idf[[0, 1, 50]].tolist() == pytest.approx([np.log(201), np.log(201), np.log(5)])
     assert as_lists(model.social(QUERIES, DOCUMENTS, PAIRS[:1])) != before
     with pytest.raises(ValueError, match=r"120 terms need as many frequencies, got the shape \(7,\)"):
-        model.set_document_frequency(np.ones(7), 10)
+        model.social.set_document_frequency(np.ones(7), 10)
     with pytest.raises(ValueError, match="between 0 and the number of documents, 100"):
-        model.set_document_frequency(frequency, 100)
+        model.social.set_document_frequency(frequency, 100)
 
 
 def test_a_function_of_the_users_own():
@@ -183,6 +192,11 @@ def test_a_function_of_the_users_own():
     groups = social(QUERIES, DOCUMENTS, PAIRS[:1])
     circles = [groups.positions[i] for i in np.flatnonzero(groups.is_circle)]
     assert len(circles) > 2 and min(circle.min() for circle in circles) >= 60
+    other = lambda query, document: np.arange(len(document)) < len(document) // 3  # noqa: E731
+    social.centrality = other  # what the first one said is forgotten
+    assert as_lists(social(QUERIES, DOCUMENTS, PAIRS[:1])) == as_lists(
+        SocialGroups(social.settings, 120, other)(QUERIES, DOCUMENTS, PAIRS[:1])
+    ) != as_lists(groups)
     for wrong, message in ((lambda query, document: np.ones(3), r"got the shape \(3,\)"),
                            (lambda query, document: np.full(len(document), np.nan), "dynamic_centrality holds nan")):
         with pytest.raises(ValueError, match=message):

@@ -97,7 +97,9 @@ def test_padding_share():
     [
         ({"block_length": 2}, "block_length=2 leaves no room beside 2 special tokens"),
         ({"block_length": 3, "n_sep": 2}, "leaves no room beside 3"),
-        ({"max_blocks": 0}, "max_blocks must be at least 1, got 0"),
+        ({"max_blocks": 0}, "max_blocks must be a whole number of at least 1, got 0"),
+        ({"max_blocks": 1.5}, "max_blocks must be a whole number"),
+        ({"block_length": "32"}, "block_length must be a whole number"),
         ({"overlong": "drop"}, "overlong must be one of 'split', 'truncate', got 'drop'"),
         ({"splitting": "fixed"}, "splitting must be one of 'greedy', 'natural', got 'fixed'"),
     ],

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_longdoc.text.sections import (
-    Heading,
     Sectioned,
     head_of_sections,
-    headings,
     section_chunks,
     sections_of,
     shuffle_sections,
@@ -23,34 +21,12 @@ from pyterrier_longdoc.text.tokens import load_tokenizer, tokenize
 from pyterrier_longdoc.windows import Ragged
 
 MARKDOWN = "# Title\n\nSome words.\n\n```\n# no heading\n```\n\nA short line\n\n## Second *one* ##\nText.\n"
-RST = "=======\nA Title\n=======\n\nWords here.\n\nSection one\n-----------\nText.\n\nNext\n~~~~\nMore."
-HTML = "<html><body><h1 id='a'>First <b>part</b></h1><p>Words.</p><H2>Second</H2>Text.</body></html>"
 PLAIN = "Abstract\nIn this paper we test.\n\nIntroduction\nWords.\n\nNo heading, as:\nso.\n2.1 Related work\nIt is."
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny):
     return load_tokenizer(tiny.encoder)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (MARKDOWN, [("# Title", "Title"), ("## Second", "Second *one*")]),
-        (RST, [("=======\nA", "A Title"), ("Section one", "Section one"), ("Next", "Next")]),
-        (HTML, [("<h1", "First part"), ("<H2", "Second")]),
-        (PLAIN, [("Abstract", "Abstract"), ("Introduction", "Introduction"), ("2.1", "2.1 Related work")]),
-        ("3 apples were eaten by somebody who was hungry and came home late that day and night\n\nno title.", []),
-        ("Just one sentence.", []),
-        ("", []),
-    ],
-)
-def test_headings(text, expected):
-    assert headings(text) == [Heading(text.index(start), title) for start, title in expected]
-
-
-def test_headings_of_a_fence_that_is_never_closed():
-    assert headings("# One\n\n```\n# two\n# three\n") == [Heading(0, "One")]
 
 
 def begins(length: int, **levels: list[int]) -> np.ndarray:

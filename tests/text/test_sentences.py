@@ -46,6 +46,12 @@ def test_tokens_are_those_of_the_whole_text(tokenizer):
     assert [paragraphs[n].tolist() for n in range(5)] == [[0], [], [], [0], [0, 2, 4]]
 
 
+def test_paragraphs_of_html(tokenizer):
+    text = "<P>One two. Three.</P><p class='x'>Four.</p><pre>Five</pre>"
+    paragraphs = tokenize_sentences(tokenizer, [text]).starts(PARAGRAPH)[0]
+    assert character_spans(tokenizer, text)[paragraphs, 0].tolist() == [0, text.index("<p")]
+
+
 def test_no_texts_at_all(tokenizer):
     found = tokenize_sentences(tokenizer, [])
     assert (len(found), len(found.starts())) == (0, 0)

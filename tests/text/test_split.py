@@ -82,7 +82,7 @@ def test_whole_sentences_keep_everything(sentences, size):
             assert all({start, end} <= borders for start, end in ranges(windows, number))
 
 
-@pytest.mark.parametrize(("size", "overlap"), [(0, 0), (5, 5), (5, -1)])
+@pytest.mark.parametrize(("size", "overlap"), [(0, 0), (5, 5), (5, -1), (2.5, 1), (5, 1.5), ("5", 0), (True, 0)])
 def test_sizes_are_checked(size, overlap):
     with pytest.raises(ValueError, match="passage"):
         sliding_windows(np.array([3]), size, overlap)

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from pyterrier_longdoc import SMITH
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.pooling import Budget
+from pyterrier_longdoc.text import tokens
 from pyterrier_longdoc.training.pretraining import PRETRAINING, Masks, Pretraining
 from pyterrier_longdoc.training.settings import Settings
 from tests.training.toy_pretraining import RUN, smith, texts, tokenizer
@@ -282,6 +284,35 @@ def test_an_unfit_corpus_leaves_the_model_as_it_was(corpus, error, message):
         ranker.pretrain(corpus, verbose=False)
     assert ranker.model.masked_heads is None
     assert fingerprint(ranker.model) == ranker.weights_id()
+
+
+@pytest.mark.parametrize("unfit", [{"save_every": 0}, {"resume": "a", "output_dir": "b"}, {"resume": "nowhere"}])
+def test_a_pretraining_that_cannot_begin(unfit):
+    ranker = smith()
+    name = ranker.model_name
+    ranker.weights_id()
+    with pytest.raises(ValueError, match=next(iter(unfit))):
+        ranker.pretrain(texts(), **{**RUN, **unfit})
+    assert ranker.weights_id() == fingerprint(ranker.model)
+    assert (ranker.model_name == name) == (ranker.model.masked_heads is None)
+
+
+def test_texts_are_read_one_by_one_and_not_kept(capsys, monkeypatch):
+    class Text(str):
+        __slots__ = ("__weakref__",)
+
+    alive, counts = weakref.WeakSet(), []
+
+    def corpus():
+        for text in map(Text, texts(60)):
+            alive.add(text)
+            counts.append(len(alive))
+            yield {"text": text}
+
+    monkeypatch.setattr(tokens, "_CHARACTERS_AT_ONCE", 200)  # a few texts
+    smith().pretrain(corpus(), **{**RUN, "max_steps": 1, "save_every": None, "verbose": True})
+    assert len(counts) == 60 and max(counts) < 15
+    assert "SMITH reads the corpus: 60doc" in capsys.readouterr().err
 
 
 def test_a_tokenizer_without_a_mask():
