@@ -14,9 +14,9 @@ import torch
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.dual_encoder import DualEncoder, occlusion_evidence
+from pyterrier_longdoc.explain.parts import Parts
 from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, Levels
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
-from pyterrier_longdoc.parts import Parts
 from pyterrier_longdoc.text.headings import heading_characters
 from pyterrier_longdoc.text.sections import Sectioned, shuffle_sections
 from pyterrier_longdoc.text.sentences import Structured, splitter_of, tokenize_sentences

@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.devices import inference, share_out
 from pyterrier_longdoc.explain import WeightedWindow
 from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Pool
-from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker, _positive
+from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker
 from pyterrier_longdoc.text.template import window_tokens
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from pyterrier_longdoc.explain import Explanation
+    from pyterrier_longdoc.explain.levels import Comparison
+    from pyterrier_longdoc.explain.parts import Parts
     from pyterrier_longdoc.indexing import IndexScorer
-    from pyterrier_longdoc.levels import Comparison
     from pyterrier_longdoc.models.dual_encoder import DualEncoderModel
-    from pyterrier_longdoc.parts import Parts
 
 #: Tokens of a stretch of an explanation.
 _STRETCH = 30
@@ -248,9 +249,9 @@ class DualEncoder(ReRanker, BiEncoder):
 
         Returns:
             For results an :class:`~pyterrier_longdoc.explain.Explanation`, with a comparison of each row in
-            ``comparisons``; for texts a :class:`~pyterrier_longdoc.levels.Comparison`.
+            ``comparisons``; for texts a :class:`~pyterrier_longdoc.explain.levels.Comparison`.
         """
-        from pyterrier_longdoc.levels import compare
+        from pyterrier_longdoc.explain.levels import compare
 
         if isinstance(res, str):
             return compare(self, [res, *others], names)
@@ -265,7 +266,7 @@ class DualEncoder(ReRanker, BiEncoder):
             texts: The texts.
             side: ``"queries"``, or ``"documents"``, of which no more than ``max_doc_tokens`` are read.
         """
-        from pyterrier_longdoc.parts import parts_alone
+        from pyterrier_longdoc.explain.parts import parts_alone
 
         return parts_alone(self, texts, side)
 
@@ -285,6 +286,8 @@ class DualEncoder(ReRanker, BiEncoder):
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"{self}: number {number} of the {side} is {type(text).__name__} {text!r}, not text")
+        at_once = self.batch_size if batch_size is None else batch_size
+        check_whole("batch_size", at_once)
         row, unique = pd.factorize(np.array(texts, dtype=object))
         vectors = np.zeros((len(unique), self.model.dims), np.float32)
         if not len(unique):
@@ -295,7 +298,6 @@ class DualEncoder(ReRanker, BiEncoder):
             return group, _encoder(model, side)(tokens.take(group), budget).float().cpu().numpy()
 
         budget = self.budget()
-        at_once = self.batch_size if batch_size is None else _positive("batch_size", batch_size)
         pool = Pool(tokens.lengths, budget.times(_GROUP_FACTOR), max_items=at_once)
         name = f"{type(self).__name__} {side}"
         with pt.tqdm(total=len(unique), desc=name, unit=side[0], disable=not self.verbose) as bar:

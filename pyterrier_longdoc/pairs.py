@@ -3,7 +3,7 @@
 A frame of pairs has one row a pair: ``text_a`` (the source document), ``text_b`` (the candidate) and ``label`` (more
 than 0: they match), beside ``id_a`` and ``id_b``. Seen as results, sources are queries and candidates documents, so any
 ranker and any first stage can score pairs, and ranking measures apply beside those of classification: see
-:mod:`pyterrier_longdoc.pair_measures`, whose functions are found here too. Loaders are in
+:mod:`pyterrier_longdoc.evaluation.pair_measures`, whose functions are found here too. Loaders are in
 :mod:`pyterrier_longdoc.data.pairs`.
 """
 
@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_longdoc.pair_measures import auc as auc
-from pyterrier_longdoc.pair_measures import best_threshold as best_threshold
-from pyterrier_longdoc.pair_measures import classification as classification
-from pyterrier_longdoc.pair_measures import evaluate_pairs as evaluate_pairs
-from pyterrier_longdoc.pair_measures import labels_and_scores, measured
-from pyterrier_longdoc.pair_measures import paired_bootstrap as paired_bootstrap
+from pyterrier_longdoc.evaluation.pair_measures import auc as auc
+from pyterrier_longdoc.evaluation.pair_measures import best_threshold as best_threshold
+from pyterrier_longdoc.evaluation.pair_measures import classification as classification
+from pyterrier_longdoc.evaluation.pair_measures import evaluate_pairs as evaluate_pairs
+from pyterrier_longdoc.evaluation.pair_measures import labels_and_scores, measured
+from pyterrier_longdoc.evaluation.pair_measures import paired_bootstrap as paired_bootstrap
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.dual_encoder import DualEncoder

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Budget, Pool
 from pyterrier_longdoc.text.tokens import tokenize
@@ -105,7 +106,8 @@ class ReRanker(pt.Estimator):
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Checks limits whenever they are set: ``pt.GridSearch`` sets them too."""
         if name == "batch_size" or (name in ("token_budget", "max_doc_tokens") and value is not None):
-            value = _positive(name, value)
+            check_whole(name, value)
+            value = int(value)
         super().__setattr__(name, value)
 
     @classmethod
@@ -331,12 +333,6 @@ class ReRanker(pt.Estimator):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model_name!r})"
-
-
-def _positive(name: str, value: int) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
 
 
 def _positions(document_of_pair: np.ndarray, documents: int) -> list[np.ndarray]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from pyterrier_longdoc.parts import Parts
+    from pyterrier_longdoc.explain.parts import Parts
     from pyterrier_longdoc.training.pretraining import Corpus
 
 #: The paper's sentence level (section 5.2.3).
@@ -275,7 +275,7 @@ class SMITH(DualEncoder):
 
     def parts(self, texts: Sequence[str], side: str = "documents") -> list[Parts]:
         """The vectors of texts, of their sections, each read alone, and of their blocks by the sentence encoder."""
-        from pyterrier_longdoc.parts import parts_alone
+        from pyterrier_longdoc.explain.parts import parts_alone
 
         tokens = self.tokenize(texts) if side == "queries" else self._read(texts)
         windows = self.model.blocks(tokens)

@@ -7,7 +7,7 @@ import torch
 
 import pyterrier_longdoc as longdoc
 from pyterrier_longdoc.graph import PATTERNS
-from pyterrier_longdoc.socialformer_plots import (
+from pyterrier_longdoc.plots.socialformer import (
     measure_by_length,
     plot_circle_sizes,
     plot_gain_by_length,

@@ -17,8 +17,8 @@ import pyterrier as pt
 from ir_measures import AP, RR, nDCG
 
 from pyterrier_longdoc.cli.runs import positive
-from pyterrier_longdoc.combination import choose_share, combine, ndcg
 from pyterrier_longdoc.data.fields import corpus_texts, text_loader
+from pyterrier_longdoc.evaluation.combination import choose_share, combine, ndcg
 from pyterrier_longdoc.first_stage import bm25
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import transformers
 
 import pyterrier_longdoc as longdoc
 from pyterrier_longdoc.data.fields import corpus_texts
-from pyterrier_longdoc.probe import by_position, far_relevance
+from pyterrier_longdoc.evaluation.probe import by_position, far_relevance
 from pyterrier_longdoc.text.tokens import load_tokenizer
 from pyterrier_longdoc.text.vectors import DEFAULT_ENCODER, encoder_path
 from tests.benchmarks.measuring import show

@@ -64,7 +64,7 @@ def save_encoders(folder, layers):
 def measure(name, encoder, documents, tokens):
     """One ranker in this process; prints a row as JSON."""
     import pyterrier_longdoc as longdoc
-    from pyterrier_longdoc.comparison import operations
+    from pyterrier_longdoc.evaluation.comparison import operations
     from tests.benchmarks.rerank import frame
 
     warnings.simplefilter("ignore")

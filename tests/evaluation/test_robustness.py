@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.pair_measures import evaluate_pairs
+from pyterrier_longdoc.evaluation.pair_measures import evaluate_pairs
+from pyterrier_longdoc.evaluation.robustness import section_counts, shuffle_texts, shuffled_sections, training_lengths
 from pyterrier_longdoc.pairs import score_pairs
-from pyterrier_longdoc.robustness import section_counts, shuffle_texts, shuffled_sections, training_lengths
 from tests.conftest import shake, words
 
 TEXT = "Abstract\nw1 w2. w3 w4.\n\nMethods\nw5 w6. w7 w8.\n\nResults\nw9. w10 w11."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _PALETTE = ("#d97706", "#2563eb", "#059669", "#9333ea", "#db2777", "#64748b")
@@ -44,3 +45,24 @@ def colours(count: int, grey_first: bool = False) -> list[str]:
     """Colours that are told apart, repeated where there are not enough; the first one dark grey on demand."""
     chosen = [_PALETTE[number % len(_PALETTE)] for number in range(count)]
     return ["#333333", *chosen[: count - 1]] if grey_first else chosen
+
+
+def axes(width: float, height: float) -> Axes:
+    """New axes of so many inches, without a frame."""
+    return without_frame(panels(1, width, height)[1][0])
+
+
+def plain_logarithms(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5 of an axis, as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(labelsize="small")
+
+
+def snippet(text: str, width: int = 60) -> str:
+    """The text on one line, cut if it is long, as matplotlib takes it literally."""
+    words = " ".join(text.split())
+    return (words if len(words) <= width else words[: width - 1] + "\N{HORIZONTAL ELLIPSIS}").replace("$", r"\$")

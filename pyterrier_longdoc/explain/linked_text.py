@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyterrier_longdoc.colours import Scale
-from pyterrier_longdoc.highlight import note
+from pyterrier_longdoc.explain.colours import Scale
+from pyterrier_longdoc.explain.highlight import note
 
 if TYPE_CHECKING:
-    from pyterrier_longdoc.levels import Comparison
+    from pyterrier_longdoc.explain.levels import Comparison
 
 #: Tables with more rows are not shown.
 _MOST_ROWS = 40
@@ -88,7 +88,7 @@ class Picture(NamedTuple):
 
     Attributes:
         names: What they are called.
-        sides: Their chunks, rows of :attr:`Comparison.parts <pyterrier_longdoc.levels.Comparison.parts>`.
+        sides: Their chunks, rows of :attr:`Comparison.parts <pyterrier_longdoc.explain.levels.Comparison.parts>`.
         table: Similarities of these, ``[chunks of the first, chunks of the second]``.
         links: Row and column of those that lines are drawn between, the strongest first.
         anchor: First part of the names of jump targets, unique on the page.

@@ -14,7 +14,7 @@ import pyterrier_longdoc as longdoc
 from pyterrier_longdoc.explain import LEVEL_COLUMNS
 from pyterrier_longdoc.text.tokens import character_spans
 from tests.conftest import RANKERS, as_frame, shake
-from tests.test_explain import Balanced
+from tests.explain.test_explain import Balanced
 
 FIRST = "Abstract\n" + "w1 w2 w3. " * 20 + "\n\nMethods\n" + "w4 w5. w6 w7. " * 14
 SECOND = "w1 w9 w2. " * 30 + "w40 w41. " * 20

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.analysis import length_bias, region_positions, share_after
+from pyterrier_longdoc.evaluation.analysis import length_bias, region_positions, share_after
 from tests.conftest import as_frame, words
 
 
@@ -137,7 +137,7 @@ def test_length_limits(tiny, recwarn):
     from ir_measures import RR
 
     import pyterrier_longdoc as longdoc
-    from pyterrier_longdoc.analysis import length_limits
+    from pyterrier_longdoc.evaluation.analysis import length_limits
     from tests.conftest import as_frame, words
 
     generator = np.random.default_rng(0)

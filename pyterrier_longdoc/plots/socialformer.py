@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_longdoc.figures import colours, panels, without_frame
 from pyterrier_longdoc.graph import friend_circles, sample_graph
+from pyterrier_longdoc.plots.figures import colours, panels, without_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

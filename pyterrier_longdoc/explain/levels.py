@@ -1,9 +1,9 @@
 """Documents compared at three levels: as wholes, by their sections, and by their chunks (CoLDE, sections 3 and 4.3).
 
 One number hides which parts of two long documents are alike. A ranker that can say what it makes of the parts of a
-document has a method ``parts(texts, side)`` (see :mod:`~pyterrier_longdoc.parts`); :class:`Comparison` lays the parts
-of two or more documents side by side. It is made by ``ranker.explain(text, other_text)``, and for each row of a result
-frame by ``ranker.explain(results)``. Rankers that read a query as a whole have the same table, of their windows.
+document has a method ``parts(texts, side)`` (see :mod:`~pyterrier_longdoc.explain.parts`); :class:`Comparison` lays
+the parts of two or more documents side by side. It is made by ``ranker.explain(text, other_text)``, and for each row of
+a result frame by ``ranker.explain(results)``. Rankers that read a query as a whole have the same table, of windows.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pyterrier_longdoc.explain import LEVEL_COLUMNS, LEVELS, stretches_of
-from pyterrier_longdoc.highlight import block, page
-from pyterrier_longdoc.parts import SECTIONS
+from pyterrier_longdoc.explain.explanation import LEVEL_COLUMNS, LEVELS, stretches_of
+from pyterrier_longdoc.explain.highlight import block, page
+from pyterrier_longdoc.explain.parts import SECTIONS
 from pyterrier_longdoc.text.headings import Heading, headings
 from pyterrier_longdoc.text.sections import split_sections
 from pyterrier_longdoc.text.tokens import character_spans
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyterrier_longdoc.dual_encoder import DualEncoder
-    from pyterrier_longdoc.highlight import TextWindow
-    from pyterrier_longdoc.parts import Parts
+    from pyterrier_longdoc.explain.highlight import TextWindow
+    from pyterrier_longdoc.explain.parts import Parts
 
 #: What heat maps show.
 MAPS = (*LEVELS, "attention")
@@ -250,7 +250,7 @@ class Comparison:
         return self._block(12)
 
     def _block(self, lines: int) -> str:
-        from pyterrier_longdoc.linked_text import linked_texts
+        from pyterrier_longdoc.explain.linked_text import linked_texts
 
         if lines < 1:
             raise ValueError(f"lines must be at least 1, got {lines}")

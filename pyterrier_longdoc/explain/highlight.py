@@ -12,7 +12,7 @@ from functools import cached_property
 from html import escape
 from typing import NamedTuple
 
-from pyterrier_longdoc.colours import STYLE, Scale
+from pyterrier_longdoc.explain.colours import STYLE, Scale
 
 #: Characters shown around a strong window, and the shortest stretch that is worth folding away.
 _CONTEXT, _FOLD = 140, 300

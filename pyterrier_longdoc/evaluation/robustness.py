@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_longdoc.pair_measures import evaluate_pairs, paired_bootstrap
+from pyterrier_longdoc.evaluation.pair_measures import evaluate_pairs, paired_bootstrap
 from pyterrier_longdoc.pairs import as_pairs, score_pairs
 from pyterrier_longdoc.text.sections import shuffled_order, split_sections
 

@@ -9,9 +9,9 @@ import pytest
 
 import pyterrier_longdoc as longdoc
 from pyterrier_longdoc import plots
-from pyterrier_longdoc.analysis import length_bias, region_positions
+from pyterrier_longdoc.evaluation.analysis import length_bias, region_positions
 from tests.conftest import as_frame, shake
-from tests.test_analysis import LENGTHS, QRELS, SHORT, regions
+from tests.evaluation.test_analysis import LENGTHS, QRELS, SHORT, regions
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

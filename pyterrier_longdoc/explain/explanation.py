@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_longdoc.highlight import Card, Scale, TextWindow, block, note, page, query_head
+from pyterrier_longdoc.explain.highlight import Card, Scale, TextWindow, block, note, page, query_head
 from pyterrier_longdoc.text.tokens import character_spans
 
 if TYPE_CHECKING:
-    from pyterrier_longdoc.levels import Comparison
+    from pyterrier_longdoc.explain.levels import Comparison
     from pyterrier_longdoc.reranker import ReRanker
 
 #: What documents are compared by: as wholes, by sections, by chunks (or passages, blocks, regions ...).
@@ -69,7 +69,7 @@ def explain(ranker: ReRanker, res: pd.DataFrame) -> Explanation:
     kept = [name for name in ("qid", "query", "docno", "score", "rank") if name in res]
     comparisons: list[Comparison] = []
     if hasattr(ranker, "parts"):
-        from pyterrier_longdoc.levels import compare_results
+        from pyterrier_longdoc.explain.levels import compare_results
 
         comparisons = compare_results(ranker, res)
     return Explanation(
@@ -138,10 +138,10 @@ class Explanation:
     def levels(self) -> pd.DataFrame:
         """Queries and documents compared at three levels: one row for each two parts.
 
-        Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.levels.Comparison.frame>`.
-        For rankers that compare no parts of queries, see :func:`pyterrier_longdoc.levels.levels_of_windows`.
+        Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.explain.levels.Comparison.frame>`.
+        For rankers that compare no parts of queries, see :func:`pyterrier_longdoc.explain.levels.levels_of_windows`.
         """
-        from pyterrier_longdoc.levels import levels_of_windows
+        from pyterrier_longdoc.explain.levels import levels_of_windows
 
         if not self.comparisons:
             return levels_of_windows(self._results, self._texts, self._read, self._windows)

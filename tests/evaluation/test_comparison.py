@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.comparison import costs, operations
 from pyterrier_longdoc.data.published import SOURCES, published
+from pyterrier_longdoc.evaluation.comparison import costs, operations
 from tests.conftest import DIMS, as_frame, words
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.probe import by_position, far_relevance
+from pyterrier_longdoc.evaluation.probe import by_position, far_relevance
 from tests.conftest import words
 
 SIZES = {"topics": 24, "candidates": 6, "passage_words": 15, "query_words": 4, "after": 10}
