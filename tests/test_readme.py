@@ -128,7 +128,7 @@ def test_the_test_command_is_what_continuous_integration_runs():
     extract = re.search(r"\$\((sed .*README\.md.*)\)", script)[1]
     command = subprocess.run(["bash", "-c", extract], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert command.strip() == fences("bash")[1].strip()
-    assert command.strip().endswith("python -m pytest")
+    assert command.strip().endswith("python -m pytest -n 2")
     assert fences("bash")[0].strip().endswith("python -m pyterrier_longdoc demo")
 
 
