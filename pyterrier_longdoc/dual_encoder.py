@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyterrier_longdoc.explain import Explanation
     from pyterrier_longdoc.explain.levels import Comparison
     from pyterrier_longdoc.explain.parts import Parts
-    from pyterrier_longdoc.indexing import IndexScorer
+    from pyterrier_longdoc.index_scorer import IndexScorer
     from pyterrier_longdoc.models.dual_encoder import DualEncoderModel
 
 #: Tokens of a stretch of an explanation.
@@ -132,9 +132,9 @@ class DualEncoder(ReRanker, BiEncoder):
         """A transformer that re-ranks results (``qid, query, docno``) by the vectors of an index, without any text.
 
         Raises:
-            ValueError: If the index is of another encoder; see :func:`pyterrier_longdoc.indexing.check_index`.
+            ValueError: If the index is of another encoder; see :func:`pyterrier_longdoc.index_scorer.check_index`.
         """
-        from pyterrier_longdoc.indexing import IndexScorer
+        from pyterrier_longdoc.index_scorer import IndexScorer
 
         return IndexScorer(self, index)
 

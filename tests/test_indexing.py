@@ -11,7 +11,8 @@ import pyterrier as pt
 import pytest
 from pyterrier_dr import FlexIndex
 
-from pyterrier_longdoc.indexing import IndexScorer, build_index, check_index
+from pyterrier_longdoc.index_scorer import IndexScorer, check_index
+from pyterrier_longdoc.indexing import build_index
 from tests.index_task import SHARD, build, build_and_die, content, corpus, encoder
 
 
