@@ -19,6 +19,7 @@ from pyterrier_longdoc.models.block_attention import BlockAttention, full_attent
 from pyterrier_longdoc.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from pyterrier_longdoc.models.passages import Passages
 from pyterrier_longdoc.models.unpadded import unpad
+from pyterrier_longdoc.models.window_attention import WindowAttention
 from pyterrier_longdoc.text.template import Sequences
 from pyterrier_longdoc.windows import Ragged
 
@@ -85,11 +86,17 @@ class LongformerModel(LongModel):
 
     Args:
         config: The settings.
-        encoder: A Longformer of transformers.
+        encoder: A Longformer of transformers; its attention is replaced by that of
+            :mod:`~pyterrier_longdoc.models.window_attention`.
     """
 
     config_class = LongformerConfig
     architecture = "longformer"
+
+    def __init__(self, config: LongformerConfig, encoder: PreTrainedModel | None = None) -> None:
+        super().__init__(config, encoder)
+        for layer in self.encoder.base_model.encoder.layer:
+            layer.attention.self = WindowAttention(layer.attention.self)
 
     def options(self, sequences: Sequences, documents: Ragged, passages: Passages) -> dict[str, Any]:
         """Which tokens are global, and what each sequence takes of the budget."""
