@@ -10,6 +10,7 @@ import os
 os.environ.update(HF_HUB_OFFLINE="1", PT_TEST_TRANSFORMER_REPORTS="0", TOKENIZERS_PARALLELISM="false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, settings
 import pyterrier_longdoc as longdoc
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may be told to ignore Ctrl-C
 pt.documentation._cached_objects_inv = {}  # schematics of whole pipelines without a download
 settings.register_profile(
     "tests", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
