@@ -23,8 +23,8 @@ def provenance(encoder: DualEncoder) -> dict[str, Any]:
 def check_index(encoder: DualEncoder, index: FlexIndex) -> None:
     """Makes sure that an index holds vectors of an encoder, as far as that can be known.
 
-    An index by :func:`build_index` says whose vectors it holds. Of any other, vectors must have the encoder's length
-    and be unit vectors.
+    An index by :func:`~pyterrier_longdoc.indexing.build_index` says whose vectors it holds. Of any other, vectors must
+    have the encoder's length and be unit vectors.
 
     Raises:
         ValueError: If it does not, or compares vectors otherwise than by their dot product.

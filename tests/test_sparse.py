@@ -170,6 +170,33 @@ def test_a_classifier_scores_by_its_logits(modern, frame):
     assert ranker(row)["score"].item() == pytest.approx((logits[1] - logits[0]).item(), abs=1e-5)
 
 
+def test_a_longformer_classifier_scores_as_in_transformers(tiny, frame, tmp_path):
+    """Its weights keep their names, windows may differ by layer, and a saved ranker is the same."""
+    from transformers import AutoTokenizer, LongformerConfig, LongformerForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny.encoder)
+    torch.manual_seed(0)
+    model = LongformerForSequenceClassification(LongformerConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20,
+        attention_window=[8, 16], max_position_embeddings=300, pad_token_id=tokenizer.pad_token_id, num_labels=1,
+        initializer_range=0.3,
+    )).eval()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "classifier")
+    ranker = longdoc.Longformer(str(tmp_path / "classifier"))
+    expected = []
+    for query, text in zip(frame["query"], frame["text"], strict=True):
+        inputs = tokenizer(query, text, return_tensors="pt", return_token_type_ids=True)
+        end = inputs["input_ids"][0].tolist().index(tokenizer.sep_token_id)
+        seen = (torch.arange(inputs["input_ids"].shape[1]) <= end).long()[None]
+        with torch.inference_mode():
+            expected.append(model(**inputs, global_attention_mask=seen).logits.item())
+    assert np.ptp(expected) > 1e-2
+    assert_close(ranker(frame)["score"], expected)
+    ranker.save(tmp_path / "saved")
+    assert_close(longdoc.Longformer.from_pretrained(tmp_path / "saved")(frame)["score"], expected)
+
+
 def test_other_architectures_are_refused(modern, tiny):
     with pytest.raises(ValueError, match="the encoder is a modernbert; a longformer can be made of"):
         longdoc.Longformer(str(modern / "encoder"))

@@ -237,7 +237,12 @@ def _auto_class(kind: str) -> type:
 
 
 def _finished(encoder: PreTrainedModel, kind: str) -> PreTrainedModel:
-    """Drops the pooler that nothing reads, or puts a classifier's head into full precision."""
+    """Drops the pooler that nothing reads, or puts a classifier's head into full precision.
+
+    What the encoder returns is up to the caller: configurations that say otherwise are found among published ones.
+    """
+    encoder.config.return_dict = True
+    encoder.config.output_attentions = encoder.config.output_hidden_states = False
     if kind == "base" and getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     if kind == "classifier":

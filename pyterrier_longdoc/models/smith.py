@@ -246,7 +246,9 @@ class SMITHModel(DualEncoderModel):
     def from_tf_variables(
         cls, mapping: Mapping[str, np.ndarray], heads: int = 4, **settings: Any  # noqa: ANN401
     ) -> SMITHModel:
-        """A model from the variables of a checkpoint of the published code; see :mod:`~.smith_tensorflow`.
+        """A model from the variables of a checkpoint of the published code.
+
+        See :mod:`~pyterrier_longdoc.models.smith_tensorflow`.
 
         Args:
             mapping: Variable name -> value, such as those of the released checkpoint; kernels are ``[in, out]``.

@@ -161,6 +161,19 @@ def test_heads_of_classifiers_compute_in_full_precision(dtype):
     assert len(scores.unique()) > len(scores.to(dtype).unique())
 
 
+@pytest.mark.parametrize("odd", [{"return_dict": False}, {"output_attentions": True}, {"output_hidden_states": True}])
+def test_callers_decide_what_encoders_return(odd):
+    settings = {"model_type": "bert", **SETTINGS["bert"]}
+    found = []
+    for each in (settings, {**settings, **odd}):
+        torch.manual_seed(0)
+        encoder = build_encoder(each, "classifier").eval()
+        output = encoder(torch.tensor([[2, 5, 6, 3]]))
+        assert list(output.keys()) == ["logits"]
+        found.append((output.logits, encoder_settings(encoder)))
+    assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+
+
 def test_classifiers_are_copied_and_pickled():
     encoder, sequences = built("roberta", "classifier"), sequences_of([9, 4])
     with torch.inference_mode():

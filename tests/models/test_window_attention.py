@@ -76,3 +76,15 @@ def test_padding_stays_finite_in_half_precision(dtype):
     model = replaced(longformer(8))
     with torch.autocast("cpu", dtype=dtype), torch.inference_mode():
         assert model(**inputs((33, 2), ((0,), (0, 1)))).last_hidden_state.isfinite().all()
+
+
+def test_dropout_in_training_only():
+    attention = replaced(longformer(8)).encoder.layer[0].attention.self
+    states, mask = torch.randn(2, 16, 16, generator=torch.Generator().manual_seed(2)), torch.zeros(2, 16)
+    mask[0, 0], mask[1, 9:] = 1.0, -1.0
+    with torch.inference_mode():
+        expected = attention(states, mask)[0]
+        assert torch.equal(attention(states, mask)[0], expected)
+        drawn = torch.stack([attention.train()(states, mask)[0] for _ in range(400)])
+    assert not torch.equal(drawn[0], drawn[1])
+    torch.testing.assert_close(drawn.mean(0), expected, rtol=0.1, atol=0.2)
