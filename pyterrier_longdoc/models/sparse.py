@@ -110,7 +110,8 @@ class LongformerModel(LongModel):
 
         window = max(np.atleast_1d(self.encoder.config.attention_window))
         computed = -(-sequences.lengths // window) * window
-        keys = window + 1 + np.add.reduceat(seen, sequences.ids.offsets[:-1], dtype=np.int64)
+        block = max(layer.attention.self.block for layer in self.encoder.base_model.encoder.layer)
+        keys = window + block + np.add.reduceat(seen, sequences.ids.offsets[:-1], dtype=np.int64)
         return {"more": more, "lengths": np.ceil(computed * np.maximum(1, keys / _USUAL_KEYS))}
 
     def _global(self, sequences: Sequences, documents: Ragged, passages: Passages) -> np.ndarray:
