@@ -1,12 +1,16 @@
-"""Checks of numbers that users give."""
+"""Numbers that users give, NumPy's (of a grid of settings, say) as good as Python's."""
 
 from __future__ import annotations
 
 import numbers
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
 
 
 def check_whole(name: str, value: int, least: int = 1, instead: str = "") -> None:
-    """Checks a number of things; NumPy's whole numbers are as good as Python's.
+    """Checks a number of things.
 
     Args:
         name: Name of the parameter.
@@ -19,3 +23,13 @@ def check_whole(name: str, value: int, least: int = 1, instead: str = "") -> Non
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}{instead}, got {value!r}")
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """A NumPy number as Python's, which JSON knows; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def json_settings(settings: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The fields of a dataclass as JSON types."""
+    return {name: plain(value) for name, value in asdict(settings).items()}

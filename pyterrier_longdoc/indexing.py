@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from pyterrier._ops import Compose
 from pyterrier_dr import FlexIndex
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.index_scorer import provenance
 
@@ -38,7 +38,7 @@ _SHARD = 5_000
 _DIGEST = 16
 
 
-class IndexingPipeline(Compose):
+class IndexingPipeline(pt.Compose):
     """What ``encoder >> FlexIndex(path)`` is: its ``index`` is :func:`build_index`."""
 
     def index(self, iter: Iterable[Mapping[str, Any]] | pd.DataFrame, batch_size: int | None = None) -> FlexIndex:  # noqa: A002 (PyTerrier's name)
@@ -93,10 +93,9 @@ def build_index(
     """
     path = Path(path)
     rank, world_size = _place(rank, world_size)
-    if isinstance(shard_size, bool) or not isinstance(shard_size, int) or shard_size < 1:
-        raise ValueError(f"shard_size must be a whole number of at least 1, got {shard_size!r}")
+    check_whole("shard_size", shard_size)
     shards = path.with_name(path.name + ".shards")
-    settings = {**provenance(encoder), "text_field": encoder.text_field, "shard_size": shard_size}
+    settings = {**provenance(encoder), "text_field": encoder.text_field, "shard_size": int(shard_size)}
     settings |= {"dtype": str(encoder.dtype)}
     if path.exists():
         index = _finished(encoder, corpus, path)

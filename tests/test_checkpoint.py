@@ -39,6 +39,24 @@ def test_the_same_scores_bit_for_bit(make_ranker, saved, small):
     assert not loaded.model.training
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("MaxP", {"passage_tokens": np.int64(60), "overlap": np.int32(10)}),
+        ("KMaxP", {"k": np.int64(2)}),
+        ("HAN", {"hidden": np.int64(6)}),
+        ("SMITH", {"layers": np.int64(1), "max_blocks": np.int64(9)}),
+        ("CoLDE", {"chunk_tokens": np.int64(40), "dims": np.int64(8)}),
+    ],
+)
+def test_numbers_of_numpy_are_saved_as_plain_ones(tiny, name, options, small, tmp_path):
+    source = tiny.words if name == "HAN" else tiny.encoder
+    sizes = {"heads": 4, "feedforward": 32, "block_length": 20} if name == "SMITH" else {}
+    ranker = shake(getattr(longdoc, name)(source, **sizes, **options, max_doc_tokens=None))
+    ranker.save(tmp_path / "model")
+    assert list(longdoc.ReRanker.from_pretrained(tmp_path / "model")(small)["score"]) == list(ranker(small)["score"])
+
+
 def test_a_loaded_ranker_keeps_its_name(make_ranker, saved):
     """The path that it was loaded from is nobody's business, least of all a model card's."""
     assert longdoc.ReRanker.from_pretrained(saved).model_name == make_ranker().model_name

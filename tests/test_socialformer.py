@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import pyterrier_longdoc as longdoc
+from pyterrier_longdoc.evaluation.by_length import measure_by_length
 from pyterrier_longdoc.graph import PATTERNS
 from pyterrier_longdoc.plots.socialformer import (
-    measure_by_length,
     plot_circle_sizes,
     plot_gain_by_length,
     plot_patterns,

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from transformers import PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
 from pyterrier_longdoc.models.encoder import build_encoder, check_room, encode_sequences
 from pyterrier_longdoc.models.encoder_config import EncoderConfig
@@ -71,11 +72,8 @@ class CoLDEConfig(EncoderConfig):
     def __post_init__(self) -> None:
         check_count(self.sections)
         for name in ("chunk_tokens", "chunk_numbers", "max_tokens", "heads", "hidden", "dims"):
-            value = getattr(self, name)
-            if name == "max_tokens" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if name != "max_tokens" or self.max_tokens is not None:
+                check_whole(name, getattr(self, name))
         if self.room < 1:
             raise ValueError(f"chunk_tokens={self.chunk_tokens} leaves no room beside the special tokens")
         if self.pooling not in POOLINGS:

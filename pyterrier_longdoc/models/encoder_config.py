@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
+from pyterrier_longdoc.checks import json_settings
 from pyterrier_longdoc.text.template import Template
 
 
@@ -28,7 +29,7 @@ class EncoderConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON types."""
-        return asdict(self)
+        return json_settings(self)
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> Self:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.backends import cudnn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
 from pyterrier_longdoc.pooling import Budget, Pool, pooled
 from pyterrier_longdoc.text.sentences import PARAGRAPH, SENTENCE, Structured
@@ -43,8 +44,8 @@ class HANConfig:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            check_whole(name, value)
+            object.__setattr__(self, name, int(value))  # torch's GRU takes no NumPy numbers
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON types."""

@@ -8,13 +8,14 @@ contextualise (``contextualize_*``), which windows they read (``document_windows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyterrier_longdoc.checks import json_settings
 from pyterrier_longdoc.models.kernels import unit
 from pyterrier_longdoc.pooling import Budget, Pool, pooled
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
@@ -75,7 +76,7 @@ class KernelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON types."""
-        return asdict(self)
+        return json_settings(self)
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> KernelConfig:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, mean_state
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, max_positions
 from pyterrier_longdoc.models.encoder_config import EncoderConfig
@@ -93,9 +94,7 @@ class SMITHConfig(EncoderConfig):
                 known = ", ".join(map(repr, allowed))
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         for name in ("layers", "heads", "feedforward", "attention_width"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            check_whole(name, getattr(self, name))
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be from 0 to under 1, got {self.dropout!r}")
         self.room  # noqa: B018 (checks the settings of blocks)

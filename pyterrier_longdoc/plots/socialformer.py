@@ -1,7 +1,7 @@
 """Figures 4 to 6 of the Socialformer paper: what the patterns connect, how large circles are, and where it helps.
 
 All return matplotlib figures and show nothing themselves. They need matplotlib, the extra ``plot``; the numbers of
-Figure 6, :func:`measure_by_length`, do not.
+Figure 6, :func:`~pyterrier_longdoc.evaluation.by_length.measure_by_length`, do not.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
+from pyterrier_longdoc.evaluation.by_length import measure_by_length
 from pyterrier_longdoc.graph import friend_circles, sample_graph
 from pyterrier_longdoc.plots.figures import colours, panels, without_frame
 
@@ -97,13 +97,7 @@ def plot_gain_by_length(
 ) -> Figure:
     """Draws Figure 6: a measure of several runs, by how long the relevant documents of the queries are.
 
-    Args:
-        runs: Name -> results of the same queries.
-        qrels: Judgements with ``qid``, ``docno`` and ``label``.
-        lengths: ``docno`` -> length of the relevant documents, in tokens or whatever ``borders`` count.
-        borders: Lengths at which one group of queries ends and the next begins.
-        measure: A measure of ``ir_measures``, or its name.
-        min_label: Judgements from here on are relevant.
+    Arguments as in :func:`~pyterrier_longdoc.evaluation.by_length.measure_by_length`.
     """
     table = measure_by_length(runs, qrels, lengths, borders=borders, measure=measure, min_label=min_label)
     groups = list(dict.fromkeys(table["length"]))
@@ -120,58 +114,6 @@ def plot_gain_by_length(
     ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     without_frame(ax)
     return figure
-
-
-def measure_by_length(
-    runs: Mapping[str, pd.DataFrame],
-    qrels: pd.DataFrame,
-    lengths: Mapping[str, int] | pd.Series,
-    *,
-    borders: Sequence[int] = (512, 1024, 2048),
-    measure: Any = "RR@100",  # noqa: ANN401
-    min_label: int = 1,
-) -> pd.DataFrame:
-    """The numbers of :func:`plot_gain_by_length`; arguments as there.
-
-    A query belongs where the mean length of its relevant documents lies; queries without any are left out.
-
-    Returns:
-        One row for each group of queries that is not empty and each run: ``length`` (such as ``"512-1024"``), ``run``,
-        ``queries`` (how many), ``value`` (mean of the measure; a query without results counts as 0).
-
-    Raises:
-        ValueError: If there are no runs, borders do not ascend, no query has a relevant document, or the length of one
-            is unknown.
-    """
-    import ir_measures
-
-    if not runs:
-        raise ValueError("runs must hold at least one run")
-    if not len(borders) or list(borders) != sorted(set(borders)):
-        raise ValueError(f"borders must ascend, and be one at least; got {list(borders)}")
-    pt.validate.columns(qrels, includes=["qid", "docno", "label"])
-    relevant = qrels[qrels["label"] >= min_label]
-    if not len(relevant):
-        raise ValueError(f"no document has a label of at least {min_label}")
-    size = relevant["docno"].map(lengths if isinstance(lengths, pd.Series) else dict(lengths))
-    if size.isna().any():
-        first = relevant["docno"][size.isna()].iloc[0]
-        raise ValueError(f"lengths lack {int(size.isna().sum())} documents, such as {first!r}")
-    group = np.searchsorted(borders, size.groupby(relevant["qid"]).mean(), side="right")
-    group = pd.Series(group, index=size.groupby(relevant["qid"]).mean().index)
-    names = [f"<{borders[0]}", *(f"{a}-{b}" for a, b in zip(borders, borders[1:], strict=False)), f">={borders[-1]}"]
-    wanted = ir_measures.parse_measure(str(measure))
-    rows = []
-    for name, run in runs.items():
-        judged, found = qrels.rename(columns=_IR_COLUMNS), run.rename(columns=_IR_COLUMNS)
-        values = {each.query_id: each.value for each in ir_measures.iter_calc([wanted], judged, found)}
-        of_query = group.index.map(lambda qid, values=values: values.get(qid, 0.0))
-        for place, part in pd.Series(of_query, index=group.index).groupby(group):
-            rows.append({"length": names[place], "run": name, "queries": len(part), "value": part.mean(), "_": place})
-    return pd.DataFrame(rows).sort_values("_", kind="stable", ignore_index=True).drop(columns="_")
-
-
-_IR_COLUMNS = {"qid": "query_id", "docno": "doc_id", "label": "relevance"}
 
 
 def _filled(ranker: Socialformer, query: str, text: str) -> Any:  # noqa: ANN401

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.windows import Ragged, Windows
 
 #: How sentences become blocks: as many as fit into each, or one in each.
@@ -94,8 +95,7 @@ def check_blocks(block_length: int, max_blocks: int | None, specials: int, overl
         ValueError: If one is out of range.
     """
     for name, value in (("block_length", block_length), ("max_blocks", 1 if max_blocks is None else max_blocks)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_whole(name, value)
     if block_length <= specials:
         raise ValueError(f"block_length={block_length} leaves no room beside {specials} special tokens")
     for name, value, allowed in (("overlong", overlong, OVERLONG), ("splitting", splitting, SPLITTINGS)):

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +24,7 @@ from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.sections import Sectioned, head_of_sections
 from pyterrier_longdoc.training.losses import contrastive_loss
 from pyterrier_longdoc.training.pair_examples import PairSettings
-from pyterrier_longdoc.training.task import ORDER
+from pyterrier_longdoc.training.task import ORDER, hash_of
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
@@ -184,14 +183,8 @@ class Contrastive:
 
     def fingerprint(self) -> str:
         """A hash of the documents and of what matches."""
-        digest = blake2b(digest_size=8)
-        section = getattr(self.documents, "section", None)
         matches = self.matches
-        for array in (
-            self.documents.values, self.documents.offsets, section, matches.group, matches.matching, matches.apart
-        ):
-            digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return hash_of(*self.documents.arrays(), matches.group, matches.matching, matches.apart)
 
     def module(self, model: DualEncoderModel) -> nn.Module:
         """The model's views."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.training.settings import Settings
-from pyterrier_longdoc.training.task import NEGATIVES, shuffled
+from pyterrier_longdoc.training.task import NEGATIVES, hash_of, shuffled
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
@@ -117,11 +116,8 @@ class Examples:
 
     def fingerprint(self) -> str:
         """A hash of everything that examples are drawn from."""
-        digest = blake2b(digest_size=8)
         texts = (*self.queries.arrays(), *self.documents.arrays())
-        for array in (*texts, self.pairs, self.teacher, self.positive, self.pool):
-            digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return hash_of(*texts, self.pairs, self.teacher, self.positive, self.pool)
 
 
 def collect_examples(

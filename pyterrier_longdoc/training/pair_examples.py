@@ -9,7 +9,6 @@ is one that matches it the other way round, unless the label of that very pair s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch.nn import functional
 
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.training.settings import Settings
-from pyterrier_longdoc.training.task import NEGATIVES, shuffled
+from pyterrier_longdoc.training.task import NEGATIVES, hash_of, shuffled
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
@@ -194,11 +193,7 @@ class PairExamples:
 
     def fingerprint(self) -> str:
         """A hash of everything that examples are drawn from."""
-        digest = blake2b(digest_size=8)
-        texts = (self.queries.values, self.queries.offsets, self.documents.values, self.documents.offsets)
-        for array in (*texts, self.pairs, self.labels):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return hash_of(*self.queries.arrays(), *self.documents.arrays(), self.pairs, self.labels)
 
 
 def _unsafe(sources: np.ndarray, candidates: np.ndarray, matching: np.ndarray) -> np.ndarray:

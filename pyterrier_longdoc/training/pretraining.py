@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,14 @@ import pyterrier as pt
 import torch
 from torch import Tensor, nn
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.models.masked_modelling import Masked, MaskedModelling, Predictions
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.sentences import Structured
 from pyterrier_longdoc.training.fitting import processes_for, train
 from pyterrier_longdoc.training.settings import Settings
-from pyterrier_longdoc.training.task import shuffled
+from pyterrier_longdoc.training.task import hash_of, shuffled
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.smith import SMITH
@@ -108,8 +108,7 @@ class Masks:
         """
         if not 0 <= words < 1:
             raise ValueError(f"masked_words must be a share from 0 to under 1, got {words!r}")
-        if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 0:
-            raise ValueError(f"masked_blocks must be a whole number of at least 0, got {blocks!r}")
+        check_whole("masked_blocks", blocks, 0)
         if not words and not blocks:
             raise ValueError("nothing to learn from: masked_words and masked_blocks are both 0")
         tokenizer = ranker.tokenizer
@@ -142,10 +141,8 @@ class Pretraining:
 
     def fingerprint(self) -> str:
         """A hash of the documents and of how they are masked."""
-        digest = blake2b(repr((self.masks.words, self.masks.blocks, self.masks.token)).encode(), digest_size=8)
-        for array in (self.documents.values, self.documents.offsets, self.documents.begins, self.masks.others):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        masked = np.array([self.masks.words, self.masks.blocks, self.masks.token], np.float64)
+        return hash_of(*self.documents.arrays(), masked, self.masks.others)
 
     def module(self, model: nn.Module) -> nn.Module:
         """The model with its masked heads."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.training.examples import _cut, check_frames
 from pyterrier_longdoc.training.fitting import processes_for, train
 from pyterrier_longdoc.training.settings import Settings
-from pyterrier_longdoc.training.task import shuffled
+from pyterrier_longdoc.training.task import hash_of, shuffled
 from pyterrier_longdoc.training.validation import Validation
 from pyterrier_longdoc.windows import Ragged
 
@@ -121,10 +120,7 @@ class Selection:
 
     def fingerprint(self) -> str:
         """See :class:`~pyterrier_longdoc.training.task.Task`."""
-        digest = blake2b(digest_size=8)
-        for array in (*self.queries.arrays(), *self.documents.arrays(), self.pairs):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return hash_of(*self.queries.arrays(), *self.documents.arrays(), self.pairs)
 
     def module(self, model: IDCMModel) -> Distillation:
         """See :class:`~pyterrier_longdoc.training.task.Task`."""

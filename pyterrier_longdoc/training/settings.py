@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import ir_measures
 
+from pyterrier_longdoc.checks import check_whole, plain
 from pyterrier_longdoc.training.losses import DEFAULT_NEGATIVES, LOSSES, Loss
 
 
@@ -73,12 +74,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "accumulate", "epochs"):
-            _whole(name, getattr(self, name), 1)
+            check_whole(name, getattr(self, name), 1)
         for name in ("negatives", "max_steps", "train_doc_tokens", "validate_every", "patience"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
+                check_whole(name, getattr(self, name), 1)
         for name in ("warmup_steps", "seed"):
-            _whole(name, getattr(self, name), 0)
+            check_whole(name, getattr(self, name), 0)
         for name in ("lr", "representation_lr", "weight_decay"):
             _at_least_zero(name, getattr(self, name))
         if self.clip_norm is not None:
@@ -132,13 +133,8 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON types, to be compared with those of another run."""
         name = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", repr(self.loss))
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
         return {**own, "loss": name, "measure": [str(measure) for measure in self.measures]}
-
-
-def _whole(name: str, value: Any, least: int) -> None:  # noqa: ANN401
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 def _at_least_zero(name: str, value: Any) -> None:  # noqa: ANN401

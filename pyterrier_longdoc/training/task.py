@@ -6,6 +6,7 @@ that a training that was cut off goes on with exactly the examples that it would
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -16,6 +17,16 @@ from pyterrier_longdoc.training.settings import Settings
 
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
+
+
+
+def hash_of(*arrays: np.ndarray | None) -> str:
+    """A short hash of arrays, for a task's :meth:`~Task.fingerprint`."""
+    digest = blake2b(digest_size=8)
+    for array in arrays:
+        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
 
 #: First numbers of the seeds of different uses, so that no two share one.
 ORDER, NEGATIVES, STEP = 1, 2, 3
