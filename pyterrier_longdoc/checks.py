@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import numbers
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,46 @@ def check_whole(name: str, value: int, least: int = 1, instead: str = "") -> Non
     Args:
         name: Name of the parameter.
         value: What was given.
-        least: The lowest number that makes sense.
-        instead: What else may be given, for the message.
+        least: Lowest number.
+        instead: What may be given in place of a number, for the message.
 
     Raises:
-        ValueError: If it is no whole number, or too low.
+        ValueError: If it is no whole number, or under ``least``.
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}{instead}, got {value!r}")
 
 
+def check_number(name: str, value: float, least: float = 0.0) -> None:
+    """Checks a number that is finite, and at least ``least``; arguments as in :func:`check_whole`.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not least <= value < math.inf:
+        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
+
+
 def plain(value: Any) -> Any:  # noqa: ANN401
-    """A NumPy number as Python's, which JSON knows; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+    """A number or array of NumPy, or what holds some, in types that JSON and all libraries know."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return tuple(value.tolist())
+    if type(value) in (list, tuple):
+        return type(value)(plain(each) for each in value)
+    return {name: plain(each) for name, each in value.items()} if type(value) is dict else value
 
 
-def json_settings(settings: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The fields of a dataclass as JSON types."""
-    return {name: plain(value) for name, value in asdict(settings).items()}
+@dataclass(frozen=True)
+class PlainSettings:
+    """Base of settings: they hold plain values, so that equal ones make equal models, hashes and files."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, plain(value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON types."""
+        return asdict(self)

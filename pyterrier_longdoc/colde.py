@@ -13,9 +13,11 @@ import torch
 
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
-from pyterrier_longdoc.dual_encoder import DualEncoder, occlusion_evidence
+from pyterrier_longdoc.dual_encoder import DualEncoder
+from pyterrier_longdoc.explain.evidence import occlusion_evidence
 from pyterrier_longdoc.explain.parts import Parts
-from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, Levels
+from pyterrier_longdoc.models.colde import CoLDEModel, Levels
+from pyterrier_longdoc.models.colde_settings import CoLDEConfig
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
 from pyterrier_longdoc.text.headings import heading_characters
 from pyterrier_longdoc.text.sections import Sectioned, shuffle_sections
@@ -42,7 +44,7 @@ class CoLDE(DualEncoder):
         sections: Sections of a document, 1 to 5: at its headings, else between paragraphs or sentences. Short texts
             have fewer.
         seed: Seed of all random weights.
-        **settings: Other fields of :class:`~pyterrier_longdoc.models.colde.CoLDEConfig`, such as
+        **settings: Other fields of :class:`~pyterrier_longdoc.models.colde_settings.CoLDEConfig`, such as
             ``augmentation=False`` and ``lstm=False`` for the ablations of the paper (CoLDE-CL is the former, trained
             with ``loss="cosine"``), and options of :class:`~pyterrier_longdoc.reranker.ReRanker`.
 

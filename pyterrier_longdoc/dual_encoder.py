@@ -20,13 +20,12 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_longdoc.checks import check_whole
-from pyterrier_longdoc.devices import inference, share_out
+from pyterrier_longdoc.devices import share_out
 from pyterrier_longdoc.explain import WeightedWindow
+from pyterrier_longdoc.explain.evidence import STRETCH, stretch_evidence
 from pyterrier_longdoc.frames import strings
 from pyterrier_longdoc.pooling import Pool
 from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker
-from pyterrier_longdoc.text.template import window_tokens
-from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 
 try:
     from pyterrier_dr import BiEncoder, FlexIndex, SimFn
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
     from pyterrier_longdoc.index_scorer import IndexScorer
     from pyterrier_longdoc.models.dual_encoder import DualEncoderModel
 
-#: Tokens of a stretch of an explanation.
-_STRETCH = 30
 #: Pairs whose vectors are multiplied at once.
 _PAIRS_AT_ONCE = 65_536
 
@@ -63,7 +60,7 @@ class DualEncoder(ReRanker, BiEncoder):
 
     model: DualEncoderModel
     window_kind: ClassVar[str] = "stretch"
-    weight_meaning: ClassVar[str] = f"cosine of the query and a stretch of {_STRETCH} tokens alone"
+    weight_meaning: ClassVar[str] = f"cosine of the query and a stretch of {STRETCH} tokens alone"
 
     # Frames -----------------------------------------------------------------------------------------------------------
 
@@ -109,12 +106,24 @@ class DualEncoder(ReRanker, BiEncoder):
         return Scorer(self, verbose=verbose, batch_size=batch_size, sim_fn=sim_fn)
 
     def __rshift__(self, right: pt.Transformer) -> pt.Transformer:
-        """``encoder >> FlexIndex(path)`` indexes as :meth:`build_index` does; all else are pipelines as ever."""
-        if not isinstance(right, FlexIndex):
-            return super().__rshift__(right)
-        from pyterrier_longdoc.indexing import IndexingPipeline
+        """``encoder >> FlexIndex(path)`` indexes as :meth:`build_index` does; all else are pipelines as ever.
 
-        return IndexingPipeline(self, right)
+        ``encoder.query_encoder() >> retriever`` is for an index that an earlier state of this encoder has made.
+
+        Raises:
+            ValueError: If a retriever's index is of another encoder; see
+                :func:`pyterrier_longdoc.index_scorer.check_index`.
+        """
+        if isinstance(right, FlexIndex):
+            from pyterrier_longdoc.indexing import IndexingPipeline
+
+            return IndexingPipeline(self, right)
+        index = getattr(right, "flex_index", None)
+        if isinstance(index, FlexIndex) and index.built():
+            from pyterrier_longdoc.index_scorer import check_index
+
+            check_index(self, index)
+        return super().__rshift__(right)
 
     def build_index(
         self, corpus: Iterable[Mapping[str, Any]] | pd.DataFrame, path: str | Path, **options: Any  # noqa: ANN401
@@ -225,17 +234,7 @@ class DualEncoder(ReRanker, BiEncoder):
 
     def evidence(self, queries: list[str], documents: list[str], pairs: np.ndarray) -> list[list[WeightedWindow]]:
         """How near each stretch of a document alone is to the query; arguments as in :meth:`score_pairs`."""
-        tokens = self._read(documents)
-        stretches = contiguous_windows(tokens.lengths, _STRETCH)
-        of_query, of_stretch = self.encode_queries(queries), self._encode_stretches(tokens, stretches)
-        rows = np.split(np.arange(len(stretches)), np.searchsorted(stretches.document, np.arange(1, len(documents))))
-        return [
-            [
-                WeightedWindow(float(of_query[query] @ of_stretch[row]), stretches.positions[row], self.window_kind)
-                for row in rows[document]
-            ]
-            for query, document in pairs
-        ]
+        return stretch_evidence(self, queries, documents, pairs)
 
     def explain(
         self, res: pd.DataFrame | str, *others: str, names: Sequence[str] | None = None
@@ -269,12 +268,6 @@ class DualEncoder(ReRanker, BiEncoder):
         from pyterrier_longdoc.explain.parts import parts_alone
 
         return parts_alone(self, texts, side)
-
-    def _encode_stretches(self, tokens: Ragged, stretches: Windows) -> np.ndarray:
-        if not len(stretches):
-            return np.zeros((0, self.model.dims), np.float32)
-        with inference(self.devices[0], self.dtype):
-            return self.model.encode_documents(window_tokens(tokens, stretches), self.budget()).cpu().numpy()
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str], pairs: np.ndarray) -> np.ndarray:
         """Scores pairs of texts without a frame; see :meth:`ReRanker.score_pairs`. Each text is encoded once."""
@@ -314,31 +307,6 @@ class DualEncoder(ReRanker, BiEncoder):
                 f"(first: number {first}, from 0){hint}"
             )
         return vectors
-
-
-def occlusion_evidence(
-    encoder: DualEncoder, queries: list[str], documents: list[str], pairs: np.ndarray
-) -> list[list[WeightedWindow]]:
-    """What the cosine of each pair would lose without each window of the document.
-
-    Args:
-        encoder: A ranker whose model gives the vectors of documents without their windows (``occluded``).
-        queries: As in :meth:`ReRanker.score_pairs`, as are ``documents`` and ``pairs``.
-        documents: See ``queries``.
-        pairs: See ``queries``; the document's windows are computed once for all pairs of it that follow each other.
-    """
-    query_vectors, document_vectors = encoder.encode_queries(queries), encoder.encode_docs(documents)
-    tokens, budget, found = encoder._read(documents), encoder.budget(), []
-    held = None
-    for query, document in pairs:
-        if document != held:
-            held = document
-            with inference(encoder.devices[0], encoder.dtype):
-                windows, without = encoder.model.occluded(tokens.take(np.array([document])), budget)
-            lost = document_vectors[document] - without.float().cpu().numpy()
-        parts = zip((lost @ query_vectors[query]).tolist(), windows.positions, windows.widths, strict=True)
-        found.append([WeightedWindow(weight, places, encoder.window_kind) for weight, places, width in parts if width])
-    return found
 
 
 def _encoder(model: DualEncoderModel, side: str) -> Any:  # noqa: ANN401

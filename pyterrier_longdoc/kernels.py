@@ -17,7 +17,8 @@ from pyterrier_longdoc.devices import inference
 from pyterrier_longdoc.document_cache import DocumentCache
 from pyterrier_longdoc.explain import WeightedWindow
 from pyterrier_longdoc.models.conv_knrm import ConvKNRMModel
-from pyterrier_longdoc.models.kernel_model import Evidence, KernelModel
+from pyterrier_longdoc.models.kernel_data import Evidence
+from pyterrier_longdoc.models.kernel_model import KernelModel
 from pyterrier_longdoc.models.knrm import KNRMModel
 from pyterrier_longdoc.models.tk import TKModel
 from pyterrier_longdoc.pooling import Budget

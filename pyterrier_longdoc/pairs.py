@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.evaluation.pair_measures import auc as auc
 from pyterrier_longdoc.evaluation.pair_measures import best_threshold as best_threshold
 from pyterrier_longdoc.evaluation.pair_measures import classification as classification
@@ -136,8 +136,8 @@ def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1,
     Returns:
         The pairs, and new ones with label 0.
     """
-    if count < 1 or skip < 0:
-        raise ValueError(f"count must be at least 1 and skip at least 0, got count={count}, skip={skip}")
+    check_whole("count", count)
+    check_whole("skip", skip, 0)
     pairs = as_pairs(pairs)
     sources = pairs[pairs["label"] > 0].drop_duplicates("id_a")
     candidates = pairs.drop_duplicates("text_b")
@@ -145,13 +145,23 @@ def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1,
     sides, vectors = encoder.encode_queries(sources["text_a"]), encoder.encode_docs(texts)
     known = pairs.groupby("text_a")["text_b"].agg(set)
     reverse = pairs[pairs["label"] > 0].groupby("text_b")["text_a"].agg(set)
-    added = []
-    for side, name, text in zip(sides, sources["id_a"], sources["text_a"], strict=True):
+    rows = []
+    for source, (side, text) in enumerate(zip(sides, sources["text_a"], strict=True)):
         taken = known[text] | reverse.get(text, set()) | {text}
-        near = (place for place in np.argsort(-(vectors @ side), kind="stable") if texts[place] not in taken)
-        rows = candidates.iloc[list(islice(near, skip, skip + count))][["id_b", "text_b"]]
-        added.append(rows.assign(id_a=name, text_a=text, label=0))
-    return pd.concat([pairs, *added], ignore_index=True)
+        near = _nearest(vectors @ side, skip + count + len(taken))
+        free = [place for place in near if texts[place] not in taken]
+        rows += [(source, place) for place in free[skip : skip + count]]
+    source, place = np.array(rows, np.int64).reshape(-1, 2).T
+    first, second = sources.iloc[source].reset_index(), candidates.iloc[place].reset_index()
+    added = pd.concat([first[["id_a", "text_a"]], second[["id_b", "text_b"]]], axis=1).assign(label=0)
+    return pd.concat([pairs, added], ignore_index=True)
+
+
+def _nearest(similarity: np.ndarray, count: int) -> np.ndarray:
+    """Places of the ``count`` highest values, and of those that are as high as the last; highest first."""
+    least = -np.partition(-similarity, count - 1)[count - 1] if count < len(similarity) else -np.inf
+    places = np.flatnonzero(similarity >= least)
+    return places[np.argsort(-similarity[places], kind="stable")]
 
 
 def fit_pairs(

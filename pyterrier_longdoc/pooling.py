@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from pyterrier_longdoc.checks import check_whole
+
 #: Tokens of one forward pass. A CPU is fastest while a batch stays in its cache; a GPU wants to be filled.
 DEFAULT_TOKENS = {"cpu": 2_000, "cuda": 65_536, "mps": 16_384}
 
@@ -29,8 +31,7 @@ class Budget:
     """
 
     def __init__(self, tokens: int) -> None:
-        if tokens < 1:
-            raise ValueError(f"a token budget must be at least 1, got {tokens}")
+        check_whole("token_budget", tokens)
         self.tokens = tokens
 
     @classmethod

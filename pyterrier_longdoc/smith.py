@@ -14,10 +14,12 @@ import torch
 
 from pyterrier_longdoc.checkpoint import fingerprint
 from pyterrier_longdoc.devices import inference
-from pyterrier_longdoc.dual_encoder import DualEncoder, occlusion_evidence
+from pyterrier_longdoc.dual_encoder import DualEncoder
 from pyterrier_longdoc.explain import WeightedWindow
+from pyterrier_longdoc.explain.evidence import occlusion_evidence
 from pyterrier_longdoc.models.encoder import encoder_settings, load_encoder
-from pyterrier_longdoc.models.smith import SMITHConfig, SMITHModel
+from pyterrier_longdoc.models.smith import SMITHModel
+from pyterrier_longdoc.models.smith_settings import SMITHConfig
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.blocks import SPLITTINGS, block_windows, padding_share
 from pyterrier_longdoc.text.sentences import SentenceSplitter, Structured, splitter_of, tokenize_sentences
@@ -60,7 +62,7 @@ class SMITH(DualEncoder):
         sentences: Language of the documents (ISO 639-1), whose sentences the library sentencex finds; or a function
             from a text to its sentences, which has to be given to :meth:`from_pretrained` again.
         seed: Seed of all random weights.
-        **settings: Fields of :class:`~pyterrier_longdoc.models.smith.SMITHConfig`, and options of
+        **settings: Fields of :class:`~pyterrier_longdoc.models.smith_settings.SMITHConfig`, and options of
             :class:`~pyterrier_longdoc.reranker.ReRanker`.
 
     Raises:
@@ -165,7 +167,7 @@ class SMITH(DualEncoder):
             tokenizer: Its tokenizer; MiniLM's, whose word pieces are those of BERT's uncased English vocabulary, by
                 default.
             heads: Attention heads, which the checkpoint does not tell.
-            **options: Settings of :class:`~pyterrier_longdoc.models.smith.SMITHConfig`, and options of
+            **options: Settings of :class:`~pyterrier_longdoc.models.smith_settings.SMITHConfig`, and options of
                 :class:`~pyterrier_longdoc.reranker.ReRanker`.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyterrier_longdoc.checks import check_whole
+from pyterrier_longdoc.checks import check_whole, plain
 from pyterrier_longdoc.models.encoder import load_encoder, max_positions
 from pyterrier_longdoc.models.lengthen import lengthened
 from pyterrier_longdoc.models.sparse import BigBirdModel, LongformerModel, LongModel
@@ -82,6 +82,7 @@ class _Lengthened(LongReRanker):
         self._making = {"positions": positions, **sizes}
         for name, value in self._making.items():
             check_whole(name, value, least=0 if name == "num_random_blocks" else 1)
+        self._making = plain(self._making)
         if sizes.get("attention_window", 0) % 2:
             raise ValueError(f"attention_window must be even, half of it on each side; got {sizes['attention_window']}")
         super().__init__(encoder, **settings)

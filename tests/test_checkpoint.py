@@ -46,15 +46,31 @@ def test_the_same_scores_bit_for_bit(make_ranker, saved, small):
         ("KMaxP", {"k": np.int64(2)}),
         ("HAN", {"hidden": np.int64(6)}),
         ("SMITH", {"layers": np.int64(1), "max_blocks": np.int64(9)}),
-        ("CoLDE", {"chunk_tokens": np.int64(40), "dims": np.int64(8)}),
+        ("CoLDE", {"chunk_tokens": np.int64(40), "dims": np.int64(8), "hidden": np.int64(6), "sections": np.int64(2)}),
+        ("Longformer", {"attention_window": np.int64(16), "positions": np.int64(128)}),
+        ("BigBird", {"block_size": np.int64(8), "positions": np.int64(128)}),
+        ("KNRM", {"centres": np.array([1.0, 0.5, -0.5])}),
+        ("TKL", {"peaks": np.int64(2), "heads": np.int64(4)}),
+        ("Socialformer", {"n_circles": np.int32(2), "sparsity": np.float32(0.5)}),
     ],
 )
-def test_numbers_of_numpy_are_saved_as_plain_ones(tiny, name, options, small, tmp_path):
-    source = tiny.words if name == "HAN" else tiny.encoder
+def test_numbers_of_numpy_are_as_good_as_plain_ones(tiny, name, options, small, tmp_path):
+    source = tiny.words if name in ("HAN", "KNRM", "TKL") else tiny.encoder
     sizes = {"heads": 4, "feedforward": 32, "block_length": 20} if name == "SMITH" else {}
-    ranker = shake(getattr(longdoc, name)(source, **sizes, **options, max_doc_tokens=None))
-    ranker.save(tmp_path / "model")
-    assert list(longdoc.ReRanker.from_pretrained(tmp_path / "model")(small)["score"]) == list(ranker(small)["score"])
+    plain = {key: value.tolist() for key, value in options.items()}
+    rankers = [getattr(longdoc, name)(source, **sizes, **each, max_doc_tokens=None) for each in (options, plain)]
+    rankers[0].save(tmp_path / "model")
+    rankers.append(longdoc.ReRanker.from_pretrained(tmp_path / "model"))
+    assert len({ranker.weights_id() for ranker in rankers}) == 1
+    scores = [list(ranker(small)["score"]) for ranker in rankers]
+    assert scores[0] == scores[1] == scores[2]
+
+
+def test_sizes_of_a_smith_from_nothing_may_be_of_numpy(small):
+    sizes = {"width": 16, "sentence_layers": 1, "sentence_heads": 2, "sentence_feedforward": 32, "block_length": 20}
+    options = {"layers": 1, "heads": 4, "feedforward": 32}
+    of_numpy = longdoc.SMITH(**{name: np.int64(value) for name, value in (sizes | options).items()})
+    assert of_numpy.weights_id() == longdoc.SMITH(**sizes, **options).weights_id()
 
 
 def test_a_loaded_ranker_keeps_its_name(make_ranker, saved):

@@ -281,8 +281,24 @@ def test_hard_negatives_are_near_and_new(trained):
     assert not out.duplicated(["id_a", "id_b"]).any()
     farther = hard_negatives(trained, some, count=2, skip=4).iloc[30:]
     assert score_pairs(trained, added)["score"].mean() > score_pairs(trained, farther)["score"].mean() + 0.05
-    with pytest.raises(ValueError, match="count must be at least 1"):
+    with pytest.raises(ValueError, match="count must be a whole number of at least 1"):
         hard_negatives(trained, some, count=0)
+
+
+@pytest.mark.parametrize("skip", [0, 3])
+def test_hard_negatives_are_those_of_a_naive_loop(trained, skip):
+    some = as_pairs(pairs(40, seed=5))
+    added = hard_negatives(trained, some, count=2, skip=skip).iloc[40:]
+    texts = list(dict.fromkeys(some["text_b"]))
+    matching = some[some["label"] > 0]
+    expected = []
+    for text in matching.drop_duplicates("id_a")["text_a"]:
+        taken = {text, *some.loc[some["text_a"] == text, "text_b"], *matching.loc[matching["text_b"] == text, "text_a"]}
+        free = pd.DataFrame({"text_a": text, "text_b": [each for each in texts if each not in taken]})
+        scores = score_pairs(trained, as_pairs(free.assign(label=0)))
+        best = scores.sort_values("score", ascending=False, kind="stable")["text_b"]
+        expected += [(text, each) for each in best[skip : skip + 2]]
+    assert [(row.text_a, row.text_b) for row in added.itertuples()] == expected
 
 
 def test_neither_a_source_nor_its_match_the_other_way_round_is_a_hard_negative(trained):

@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
+
 if TYPE_CHECKING:
     from pyterrier_longdoc.explain import Explanation
     from pyterrier_longdoc.reranker import ReRanker
@@ -37,8 +39,7 @@ def region_positions(explanation: Explanation | pd.DataFrame, *, bins_per_doubli
         ValueError: If a column is missing or ``bins_per_doubling`` is under 1.
     """
     frame = _frame(explanation)
-    if bins_per_doubling < 1:
-        raise ValueError(f"bins_per_doubling must be at least 1, got {bins_per_doubling}")
+    check_whole("bins_per_doubling", bins_per_doubling)
     positions = _begins(frame)
     doublings = int(np.ceil(np.log2(positions.max(initial=1) + 1)))
     steps = np.arange(doublings * bins_per_doubling + 1) / bins_per_doubling

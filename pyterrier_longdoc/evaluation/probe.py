@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
+
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
 
@@ -81,8 +83,7 @@ def far_relevance(
         ("before", before, 0), ("after", after, 0), ("topics", topics, 2), ("candidates", candidates, 2),
         ("query_words", query_words, 1), ("passage_words", passage_words, query_words),
     ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+        check_whole(name, value, least)
     if candidates > topics:
         raise ValueError(f"{candidates} candidates need as many topics, got {topics}")
     texts = [(text if isinstance(text, str) else text["text"] or "").split() for text in corpus]

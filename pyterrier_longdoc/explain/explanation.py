@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.explain.highlight import Card, Scale, TextWindow, block, note, page, query_head
 from pyterrier_longdoc.text.tokens import character_spans
 
@@ -182,8 +183,8 @@ class Explanation:
 
     def _block(self, queries: int | None, documents: int | None, windows: int) -> str:
         for name, limit in (("queries", queries), ("documents", documents), ("windows", windows)):
-            if limit is not None and limit < 1:
-                raise ValueError(f"{name} must be at least 1, got {limit}")
+            if limit is not None:
+                check_whole(name, limit)
         # Names of jump targets must differ between the outputs of one notebook.
         seed = self.frame.to_json(default_handler=str) + self._ranker
         anchor = "ld" + blake2b(seed.encode("utf-8", "replace"), digest_size=5).hexdigest()

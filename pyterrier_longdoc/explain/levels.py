@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.explain.explanation import LEVEL_COLUMNS, LEVELS, stretches_of
 from pyterrier_longdoc.explain.highlight import block, page
 from pyterrier_longdoc.explain.parts import SECTIONS
@@ -252,8 +253,7 @@ class Comparison:
     def _block(self, lines: int) -> str:
         from pyterrier_longdoc.explain.linked_text import linked_texts
 
-        if lines < 1:
-            raise ValueError(f"lines must be at least 1, got {lines}")
+        check_whole("lines", lines)
         return block(list(linked_texts(self, self._ranker, lines)))
 
     def __repr__(self) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
+from pyterrier_longdoc.models.kernel_data import Evidence, KernelConfig, Queries
+from pyterrier_longdoc.models.kernel_model import KernelModel
 from pyterrier_longdoc.models.kernels import KernelBank, cosine_matrix, kernel_weights, log_pool, unit
 from pyterrier_longdoc.models.occlusion import occlusion_evidence
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pyterrier_longdoc.checks import json_settings
+from pyterrier_longdoc.checks import PlainSettings
 from pyterrier_longdoc.text.template import Template
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
+class EncoderConfig(PlainSettings):
     """An encoder, and how its tokenizer frames what it reads.
 
     Attributes:
@@ -26,10 +26,6 @@ class EncoderConfig:
     def vocabulary(self) -> int | None:
         """Rows of the encoder's table of token vectors."""
         return self.encoder.get("vocab_size")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return json_settings(self)
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.backends import cudnn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pyterrier_longdoc.checks import check_whole
+from pyterrier_longdoc.checks import PlainSettings, check_whole
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, unit
 from pyterrier_longdoc.pooling import Budget, Pool, pooled
 from pyterrier_longdoc.text.sentences import PARAGRAPH, SENTENCE, Structured
@@ -26,7 +26,7 @@ from pyterrier_longdoc.windows import Ragged
 
 
 @dataclass(frozen=True)
-class HANConfig:
+class HANConfig(PlainSettings):
     """Settings of :class:`HANModel`.
 
     Attributes:
@@ -43,13 +43,9 @@ class HANConfig:
     hidden: int = 50
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        super().__post_init__()
+        for name, value in vars(self).items():
             check_whole(name, value)
-            object.__setattr__(self, name, int(value))  # torch's GRU takes no NumPy numbers
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> HANConfig:

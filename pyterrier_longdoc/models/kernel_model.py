@@ -8,14 +8,13 @@ contextualise (``contextualize_*``), which windows they read (``document_windows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyterrier_longdoc.checks import json_settings
+from pyterrier_longdoc.models.kernel_data import Evidence, KernelConfig, Queries
 from pyterrier_longdoc.models.kernels import unit
 from pyterrier_longdoc.pooling import Budget, Pool, pooled
 from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
@@ -23,65 +22,6 @@ from pyterrier_longdoc.windows import Ragged, Windows, contiguous_windows
 #: A pair counts query tokens x document tokens, under this many times the token budget: a cosine is that much smaller
 #: than a token's vectors.
 _MATCH_FACTOR = 64
-
-
-class Queries(NamedTuple):
-    """Encoded queries.
-
-    Attributes:
-        vectors: ``[q, tokens, d]``, zero where ``mask`` is False.
-        mask: Real tokens, bool ``[q, tokens]``.
-        salience: Weight of each query term (its IDF, or what training made of it), ``[q, tokens]``, or ``None``.
-    """
-
-    vectors: Tensor
-    mask: Tensor
-    salience: Tensor | None
-
-    def take(self, indices: Tensor) -> Queries:
-        """The queries at ``indices``, in that order, cut to the longest of them."""
-        mask = self.mask[indices]
-        longest = max(1, int(mask.sum(1).max()))
-        salience = None if self.salience is None else self.salience[indices, :longest]
-        return Queries(self.vectors[indices, :longest], mask[:, :longest], salience)
-
-
-class Evidence(NamedTuple):
-    """The regions that made a pair's score.
-
-    Attributes:
-        start: First token of each region, ``[pairs, regions]``; -1 where there is no such region.
-        end: Past-last token, ``[pairs, regions]``.
-        weight: What the region adds to the score, ``[pairs, regions]``.
-    """
-
-    start: Tensor
-    end: Tensor
-    weight: Tensor
-
-
-@dataclass(frozen=True)
-class KernelConfig:
-    """Settings of every kernel model.
-
-    Attributes:
-        dims: Width of the token vectors.
-        vocabulary: Rows of the vector table; 0 for a model that is only given vectors.
-        train_vectors: Whether training changes the table.
-    """
-
-    dims: int
-    vocabulary: int = 0
-    train_vectors: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON types."""
-        return json_settings(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> KernelConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
 
 
 class KernelModel(nn.Module):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.dual_encoder import DualEncoderModel, mean_state, unit
 from pyterrier_longdoc.models.encoder import build_encoder, encode_sequences, first_token, max_positions
 from pyterrier_longdoc.models.encoder_config import EncoderConfig
@@ -46,11 +47,12 @@ class MatchBERTConfig(EncoderConfig):
     max_tokens: int | None = 512
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {self.pooling!r}")
         extra = self.template.single.extra
-        if self.max_tokens is not None and (isinstance(self.max_tokens, bool) or self.max_tokens <= extra):
-            raise ValueError(f"max_tokens must be more than the {extra} special tokens, got {self.max_tokens!r}")
+        if self.max_tokens is not None:
+            check_whole("max_tokens", self.max_tokens, extra + 1, f" ({extra} are special ones), or None")
 
     @property
     def kind(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from pyterrier_longdoc.models.kernel_model import Evidence
+from pyterrier_longdoc.models.kernel_data import Evidence
 
 #: Tokens of a part.
 REGION = 30

@@ -56,6 +56,7 @@ class PassageConfig(EncoderConfig):
     own_selectors: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.passage_tokens is not None:
             check_sizes(self.passage_tokens, self.overlap)
         if self.unit not in ("token", "sentence"):

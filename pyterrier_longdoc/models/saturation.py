@@ -52,7 +52,7 @@ class Saturation(nn.Module):
 
     @property
     def needs_salience(self) -> bool:
-        """Whether query terms need a weight (:attr:`~pyterrier_longdoc.models.kernel_model.Queries.salience`)."""
+        """Whether query terms need a weight (:attr:`~pyterrier_longdoc.models.kernel_data.Queries.salience`)."""
         return self.kind in ("salience", "idf", "linear")
 
     def load_matchmaker(self, state: Mapping[str, Tensor]) -> None:

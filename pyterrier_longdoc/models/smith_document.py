@@ -20,7 +20,7 @@ from pyterrier_longdoc.pooling import Budget, pooled
 from pyterrier_longdoc.windows import Ragged
 
 if TYPE_CHECKING:
-    from pyterrier_longdoc.models.smith import SMITHConfig
+    from pyterrier_longdoc.models.smith_settings import SMITHConfig
 
 
 class DocumentLevel(nn.Module):

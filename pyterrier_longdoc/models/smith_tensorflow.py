@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyterrier_longdoc.models.smith import SMITHConfig, SMITHModel
+from pyterrier_longdoc.models.smith import SMITHModel
+from pyterrier_longdoc.models.smith_settings import SMITHConfig
 from pyterrier_longdoc.text.template import Frame, Template
 
 _DOCUMENT = "doc_bert/doc_encoder"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from pyterrier_longdoc.checks import check_whole
+from pyterrier_longdoc.checks import PlainSettings, check_whole
 from pyterrier_longdoc.graph import PATTERNS
 from pyterrier_longdoc.graph.circles import PARTITIONS
 from pyterrier_longdoc.graph.weights import SMOOTHINGS
@@ -18,7 +18,7 @@ _CENTRALITIES = ("attention", "cosine", "custom")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(PlainSettings):
     """Settings of graphs and groups.
 
     Attributes:
@@ -47,6 +47,7 @@ class GroupSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         named = isinstance(self.patterns, Iterable) and not isinstance(self.patterns, str)
         if not named or not set(self.patterns) <= set(PATTERNS):
             raise ValueError(f"patterns must be a list of names among {', '.join(PATTERNS)}, got {self.patterns!r}")
@@ -72,7 +73,6 @@ class GroupSettings:
     def _check_numbers(self, **least: int) -> None:
         for name, smallest in least.items():
             check_whole(name, getattr(self, name), smallest)
-            self._set(name, int(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pyterrier_longdoc.models.contextualizer import Contextualizer, Positions
-from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
+from pyterrier_longdoc.models.kernel_data import Evidence, KernelConfig, Queries
+from pyterrier_longdoc.models.kernel_model import KernelModel
 from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix, kernel_weights, log_pool
 from pyterrier_longdoc.models.occlusion import occlusion_evidence
 from pyterrier_longdoc.models.stacked_attention import StackedAttention

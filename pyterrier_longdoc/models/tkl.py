@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.models.contextualizer import Contextualizer, Positions
-from pyterrier_longdoc.models.kernel_model import Evidence, KernelConfig, KernelModel, Queries
+from pyterrier_longdoc.models.kernel_data import Evidence, KernelConfig, Queries
+from pyterrier_longdoc.models.kernel_model import KernelModel
 from pyterrier_longdoc.models.kernels import CENTRES, WIDTH, KernelBank, cosine_matrix, kernel_weights
 from pyterrier_longdoc.models.regions import NEIGHBOURS, overhang, region_counts, region_sums, top_local_max
 from pyterrier_longdoc.models.saturation import Saturation
@@ -38,6 +40,9 @@ class TKLConfig(KernelConfig):
         stride: Tokens from one region to the next.
         peaks: Regions that make the score (t), each with two neighbours on both sides.
         saturation: See :mod:`~pyterrier_longdoc.models.saturation`.
+
+    Raises:
+        ValueError: If a number is out of range.
     """
 
     heads: int = 10
@@ -49,6 +54,13 @@ class TKLConfig(KernelConfig):
     stride: int = 2
     peaks: int = 3
     saturation: str = "salience"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("core", 1), ("region", 1), ("stride", 1), ("peaks", 1), ("context", 0)):
+            check_whole(name, getattr(self, name), least)
+        if self.stride > self.region:
+            raise ValueError(f"stride={self.stride} would skip tokens between regions of {self.region}")
 
 
 class TKLModel(KernelModel):
@@ -65,13 +77,6 @@ class TKLModel(KernelModel):
 
     def __init__(self, config: TKLConfig) -> None:
         super().__init__(config)
-        for name in ("core", "region", "stride", "peaks"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
-        if config.context < 0:
-            raise ValueError(f"context must be at least 0, got {config.context}")
-        if config.stride > config.region:
-            raise ValueError(f"stride={config.stride} would skip tokens between regions of {config.region}")
         self.contextualizer = Contextualizer(config.dims, config.heads, config.layers, config.feedforward)
         self.query_positions = Positions(30, config.dims)
         self.document_positions = Positions(config.core + 2 * config.context, config.dims, _DOCUMENT_OFFSET)

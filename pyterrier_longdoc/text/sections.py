@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.text.headings import heading_characters
 from pyterrier_longdoc.text.sentences import (
     HEADING,
@@ -170,7 +172,7 @@ def check_count(count: int) -> None:
     Raises:
         ValueError: If it is not from 1 to 5.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_SECTIONS:
+    if not isinstance(count, Integral) or isinstance(count, bool) or not 1 <= count <= MAX_SECTIONS:
         raise ValueError(f"sections must be a whole number from 1 to {MAX_SECTIONS}, got {count!r}")
 
 
@@ -204,8 +206,7 @@ def head_of_sections(documents: Sectioned, tokens: int) -> Sectioned:
     Raises:
         ValueError: If ``tokens`` is under 1.
     """
-    if tokens < 1:
-        raise ValueError(f"a section must keep at least 1 token, got {tokens}")
+    check_whole("tokens of a section", tokens)
     document, _, rows = documents.runs()
     rows[:, 1] = np.minimum(rows[:, 1], rows[:, 0] + tokens)
     lengths = np.bincount(document, rows[:, 1] - rows[:, 0], len(documents)).astype(np.int64)

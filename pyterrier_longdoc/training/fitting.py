@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.training.examples import collect_examples
 from pyterrier_longdoc.training.guards import weights_change
 from pyterrier_longdoc.training.processes import AccelerateProcesses, OneProcess, current_processes
@@ -106,8 +107,8 @@ def train(
     Returns:
         The ranker.
     """
-    if save_every is not None and save_every < 1:
-        raise ValueError(f"save_every must be at least 1, got {save_every}")
+    if save_every is not None:
+        check_whole("save_every", save_every)
     if None not in (resume, output_dir) and Path(resume).resolve() != Path(output_dir).resolve():
         raise ValueError(f"resume goes on in its own directory: leave out output_dir, or make it {str(resume)!r} too")
     processes = processes or processes_for(ranker)

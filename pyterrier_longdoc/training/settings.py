@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import ir_measures
 
-from pyterrier_longdoc.checks import check_whole, plain
+from pyterrier_longdoc.checks import PlainSettings, check_number, check_whole
 from pyterrier_longdoc.training.losses import DEFAULT_NEGATIVES, LOSSES, Loss
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(PlainSettings):
     """Settings of :func:`pyterrier_longdoc.training.fit` that decide which weights come out.
 
     Attributes:
@@ -73,6 +73,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("batch_size", "accumulate", "epochs"):
             check_whole(name, getattr(self, name), 1)
         for name in ("negatives", "max_steps", "train_doc_tokens", "validate_every", "patience"):
@@ -81,9 +82,12 @@ class Settings:
         for name in ("warmup_steps", "seed"):
             check_whole(name, getattr(self, name), 0)
         for name in ("lr", "representation_lr", "weight_decay"):
-            _at_least_zero(name, getattr(self, name))
+            check_number(name, getattr(self, name))
+        check_number("min_label", self.min_label, -math.inf)
         if self.clip_norm is not None:
-            _at_least_zero("clip_norm", self.clip_norm or -1)
+            check_number("clip_norm", self.clip_norm)
+        if self.clip_norm == 0:
+            raise ValueError("clip_norm must be above 0, or None for gradients of any length")
         _one_of("schedule", self.schedule, ("constant", "linear"))
         _one_of("precision", self.precision, ("float32", "bfloat16"))
         if not callable(self.loss):
@@ -133,13 +137,8 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON types, to be compared with those of another run."""
         name = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", repr(self.loss))
-        own = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**own, "loss": name, "measure": [str(measure) for measure in self.measures]}
-
-
-def _at_least_zero(name: str, value: Any) -> None:  # noqa: ANN401
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:  # noqa: ANN401

@@ -18,16 +18,6 @@ from pyterrier_longdoc.training.settings import Settings
 if TYPE_CHECKING:
     from pyterrier_longdoc.reranker import ReRanker
 
-
-
-def hash_of(*arrays: np.ndarray | None) -> str:
-    """A short hash of arrays, for a task's :meth:`~Task.fingerprint`."""
-    digest = blake2b(digest_size=8)
-    for array in arrays:
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
 #: First numbers of the seeds of different uses, so that no two share one.
 ORDER, NEGATIVES, STEP = 1, 2, 3
 
@@ -73,3 +63,12 @@ class Task(Protocol):
 def shuffled(task: Task, epoch: int) -> np.ndarray:
     """The examples of a task in the random order of an epoch, int64 ``[e]``."""
     return np.random.default_rng([task.settings.seed, ORDER, epoch]).permutation(len(task))
+
+
+def hash_of(*arrays: np.ndarray | None) -> str:
+    """A short hash of arrays, of their types and shapes too, for the :meth:`~Task.fingerprint` of a task."""
+    digest = blake2b(digest_size=8)
+    for array in arrays:
+        digest.update(b"None" if array is None else f"{array.dtype}{array.shape}".encode())
+        digest.update(b"" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()

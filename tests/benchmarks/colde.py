@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, SectionRows
+from pyterrier_longdoc.models.colde import CoLDEModel, SectionRows
+from pyterrier_longdoc.models.colde_settings import CoLDEConfig
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.sections import Sectioned
 from pyterrier_longdoc.text.template import Frame, Template

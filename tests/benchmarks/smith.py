@@ -18,7 +18,8 @@ from torch.nn import functional
 from transformers import BertConfig, BertModel
 
 from pyterrier_longdoc.data.provider import LongDocDatasetProvider
-from pyterrier_longdoc.models.smith import SMITHConfig, SMITHModel
+from pyterrier_longdoc.models.smith import SMITHModel
+from pyterrier_longdoc.models.smith_settings import SMITHConfig
 from pyterrier_longdoc.pooling import Budget, Pool
 from pyterrier_longdoc.text.sentences import Structured
 from pyterrier_longdoc.text.template import Frame, Template

@@ -50,7 +50,7 @@ def test_positions_of_nothing_and_of_other_frames():
     assert len(region_positions(nothing)) == 0
     with pytest.raises(ValueError, match="explanation has no column 'tokens'"):
         region_positions(pd.DataFrame({"window": [0]}))
-    with pytest.raises(ValueError, match="bins_per_doubling must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="bins_per_doubling must be a whole number of at least 1, got 0"):
         region_positions(regions((0, 1)), bins_per_doubling=0)
 
 

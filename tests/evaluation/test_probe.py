@@ -64,11 +64,11 @@ def test_who_reads_the_head_only_is_at_chance(corpus, tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"before": -1}, "before must be at least 0"),
-        ({"topics": 1}, "topics must be at least 2"),
-        ({"candidates": 1}, "candidates must be at least 2"),
-        ({"query_words": 0}, "query_words must be at least 1"),
-        ({"passage_words": 3}, "passage_words must be at least 4"),
+        ({"before": -1}, "before must be a whole number of at least 0"),
+        ({"topics": 1}, "topics must be a whole number of at least 2"),
+        ({"candidates": 1}, "candidates must be a whole number of at least 2"),
+        ({"query_words": 0}, "query_words must be a whole number of at least 1"),
+        ({"passage_words": 3}, "passage_words must be a whole number of at least 4"),
         ({"candidates": 30}, "30 candidates need as many topics, got 24"),
         ({"topics": 41}, "41 topics need as many texts of 15 words; the corpus has 40"),
         ({"passage_words": 100}, "the corpus has 0"),

@@ -300,7 +300,7 @@ def test_what_is_not_shown_is_counted(scripted):
     everything = shown(explanation, queries=None, documents=None, windows=1).text
     assert "not shown" not in everything and "d4-0" in everything
     assert everything.count("and 2 weaker") == 35
-    with pytest.raises(ValueError, match="documents must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="documents must be a whole number of at least 1, got 0"):
         explanation.html(documents=0)
 
 

@@ -228,7 +228,7 @@ def test_bad_arguments(colde, arguments, names, error, message):
 def test_levels_are_checked(comparison):
     with pytest.raises(ValueError, match="level must be one of 'document', 'section', 'chunk', 'attention'"):
         comparison.matrix("word")
-    with pytest.raises(ValueError, match="lines must be at least 1"):
+    with pytest.raises(ValueError, match="lines must be a whole number of at least 1"):
         comparison.html(lines=0)
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import pyterrier_longdoc as longdoc
-from pyterrier_longdoc.models.colde import CoLDEConfig, CoLDEModel, SectionRows
+from pyterrier_longdoc.models.colde import CoLDEModel, SectionRows
+from pyterrier_longdoc.models.colde_settings import CoLDEConfig
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.sections import Sectioned, shuffle_sections
 from pyterrier_longdoc.windows import Ragged

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from pyterrier_longdoc.models.encoder import encode_sequences
 from pyterrier_longdoc.models.masked_modelling import MaskedModelling
-from pyterrier_longdoc.models.smith import COMBINATIONS, POOLINGS, SMITHConfig, SMITHModel, framed_blocks
+from pyterrier_longdoc.models.smith import SMITHModel, framed_blocks
+from pyterrier_longdoc.models.smith_settings import COMBINATIONS, POOLINGS, SMITHConfig
 from pyterrier_longdoc.pooling import Budget
 from pyterrier_longdoc.text.sentences import Structured
 from pyterrier_longdoc.text.template import Frame, Template

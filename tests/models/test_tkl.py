@@ -227,9 +227,9 @@ def test_idf_starts_the_salience_and_must_fit():
     [
         ({"saturation": "root"}, "salience"),
         ({"heads": 3}, r"\[1, 2, 4, 8\]"),
-        ({"core": 0}, "core must be at least 1"),
-        ({"stride": 0}, "stride must be at least 1"),
-        ({"peaks": -1}, "peaks must be at least 1"),
+        ({"core": 0}, "core must be a whole number of at least 1"),
+        ({"stride": 0}, "stride must be a whole number of at least 1"),
+        ({"peaks": -1}, "peaks must be a whole number of at least 1"),
         ({"context": -1}, "context"),
         ({"stride": 31}, "stride=31 would skip tokens"),
     ],

@@ -1,4 +1,5 @@
 import ir_measures
+import numpy as np
 import pytest
 
 from pyterrier_longdoc.training import Settings
@@ -12,7 +13,9 @@ from pyterrier_longdoc.training import Settings
         ({"negatives": 0}, "negatives"),
         ({"lr": -1e-3}, "lr must be a number of at least 0"),
         ({"lr": float("nan")}, "lr"),
-        ({"clip_norm": 0}, "clip_norm"),
+        ({"lr": True}, "lr"),
+        ({"clip_norm": 0}, "clip_norm must be above 0, or None"),
+        ({"min_label": "1"}, "min_label"),
         ({"loss": "softmax"}, "loss must be one of 'hinge', 'ranknet', 'listwise', 'margin_mse', got 'softmax'"),
         ({"schedule": "cosine"}, "schedule"),
         ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16'"),
@@ -28,6 +31,11 @@ def test_bad_values_are_named(settings, message):
 def test_unknown_settings_are_named_with_the_known_ones():
     with pytest.raises(TypeError, match="no setting 'learning_rate'.*representation_lr"):
         Settings.of(learning_rate=1e-3)
+
+
+def test_numbers_of_numpy_are_as_good_as_plain_ones():
+    given = {"lr": np.float32(0.5), "batch_size": np.int64(3), "min_label": np.int8(2)}
+    assert Settings(**given).to_dict() == Settings(lr=0.5, batch_size=3, min_label=2).to_dict()
 
 
 def test_group_size_depends_on_the_loss():
