@@ -70,7 +70,7 @@ def test_the_encoders_own_limit(tiny):
     ("settings", "error", "message"),
     [
         ({"pooling": "max"}, ValueError, "pooling must be one of 'pooler', 'cls', 'mean', got 'max'"),
-        ({"max_tokens": 2}, ValueError, "max_tokens must be more than the 2 special tokens, got 2"),
+        ({"max_tokens": 2}, ValueError, "max_tokens must be a whole number of at least 3"),
         ({"max_tokns": 9}, TypeError, "max_tokns"),
     ],
 )

@@ -182,5 +182,5 @@ def test_heads_of_sections():
     assert cut.values.tolist() == [0, 1, 3, 4, 200, 201, 202]
     assert cut.lengths.tolist() == [4, 0, 3]
     assert cut.section.tolist() == [0, 0, 1, 1, 0, 1, 1]
-    with pytest.raises(ValueError, match="at least 1 token"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         head_of_sections(cut, 0)
