@@ -47,6 +47,16 @@ def colours(count: int, grey_first: bool = False) -> list[str]:
     return ["#333333", *chosen[: count - 1]] if grey_first else chosen
 
 
+def line_styles(count: int) -> list[dict[str, str]]:
+    """Styles of lines with points that are told apart: first by colour, then by dashes and points."""
+    kinds = (("-", "o"), ("-.", "s"), (":", "^"))
+    chosen = [kinds[number // len(_PALETTE) % len(kinds)] for number in range(count)]
+    return [
+        {"color": colour, "linestyle": line, "marker": marker}
+        for colour, (line, marker) in zip(colours(count), chosen, strict=True)
+    ]
+
+
 def axes(width: float, height: float) -> Axes:
     """New axes of so many inches, without a frame."""
     return without_frame(panels(1, width, height)[1][0])

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pyterrier_longdoc.evaluation.analysis import length_bias, require
-from pyterrier_longdoc.plots.figures import axes, colours, plain_logarithms
+from pyterrier_longdoc.plots.figures import axes, colours, line_styles, plain_logarithms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+#: Lines of which the legend has room between them; that of more stands beside.
+_LEGEND_WITHIN = 6
 
 
 def plot_length_bias(
@@ -78,10 +81,11 @@ def _lines(table: pd.DataFrame, across: str, up: str, ax: Axes | None) -> Axes:
     require(table, [across, "name", up], "table")
     ax = ax or axes(6, 4)
     groups = list(table.groupby("name", sort=False))
-    for (name, rows), colour in zip(groups, colours(len(groups)), strict=True):
-        style = {"color": "#333333", "linestyle": "--"} if name == "chance" else {"color": colour, "marker": "o"}
+    for (name, rows), style in zip(groups, line_styles(len(groups)), strict=True):
+        style = {"color": "#333333", "linestyle": "--"} if name == "chance" else style
         ax.plot(rows[across], rows[up], markersize=3.5, label=name, **style)
-    ax.legend(frameon=False, fontsize="small")
+    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(groups) > _LEGEND_WITHIN else {}
+    ax.legend(frameon=False, fontsize="small", **beside)
     return ax
 
 
@@ -115,4 +119,16 @@ def plot_cost(
         ax.legend(frameon=False, fontsize="small")
     ax.set(xscale="log", xlabel=cost, ylabel=measure)
     ax.margins(x=0.12, y=0.12)
+    _lift_labels(ax)
     return ax
+
+
+def _lift_labels(ax: Axes) -> None:
+    """Lifts the labels of points, from the lowest upwards, until none lies on another."""
+    ax.figure.draw_without_rendering()  # only now is known where they are
+    placed = []
+    for label in sorted(ax.texts, key=lambda label: label.xy[1]):
+        while any(label.get_window_extent().overlaps(other) for other in placed):
+            right, up = label.get_position()
+            label.set_position((right, up + 1))
+        placed.append(label.get_window_extent())

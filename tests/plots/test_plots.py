@@ -97,6 +97,24 @@ def test_effectiveness_against_cost():
         plots.plot_cost(pd.DataFrame(rows).head(1))
 
 
+def test_labels_of_cost_do_not_lie_on_each_other():
+    names = ["BM25", "MaxP", "SumP", "AvgP", "PARADE", "Longformer", "QDS-Transformer"]
+    values, costs = [0.4, 0.5, 0.501, 0.502, 0.5, 0.6, 0.1], [None, 20, 20, 20.1, 21, 20, 20]
+    ax = plots.plot_cost(pd.DataFrame({"name": names, "nDCG@10": values, "GFLOP/doc": costs}))
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) == 6
+    assert not any(one.overlaps(two) for number, one in enumerate(boxes) for two in boxes[:number])
+
+
+def test_many_lines_are_told_apart():
+    rows = [(limit, f"r{number}", 0.1 * number) for number in range(9) for limit in (200, 400)]
+    ax = plots.plot_length_limits(pd.DataFrame(rows, columns=["limit", "name", "nDCG@10"]))
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}) == 9
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
+
+
 def test_the_probe():
     rows = [(0, "MaxP", 0.9), (0, "chance", 0.3), (600, "MaxP", 0.8), (600, "chance", 0.3)]
     ax = plots.plot_by_position(pd.DataFrame(rows, columns=["before", "name", "RR"]))
