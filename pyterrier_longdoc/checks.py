@@ -32,9 +32,10 @@ def check_number(name: str, value: float, least: float = 0.0) -> None:
     Raises:
         ValueError: If it is not.
     """
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not least <= value < math.inf:
-        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or value < least:
+        lowest = "" if least == -math.inf else f" of at least {least:g}"
+        raise ValueError(f"{name} must be a finite number{lowest}, got {value!r}")
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
@@ -42,7 +43,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return tuple(value.tolist())
+        return tuple(map(plain, value)) if value.ndim else value.item()
     if type(value) in (list, tuple):
         return type(value)(plain(each) for each in value)
     return {name: plain(each) for name, each in value.items()} if type(value) is dict else value

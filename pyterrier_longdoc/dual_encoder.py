@@ -29,6 +29,7 @@ from pyterrier_longdoc.reranker import _GROUP_FACTOR, ReRanker
 
 try:
     from pyterrier_dr import BiEncoder, FlexIndex, SimFn
+    from pyterrier_dr.flex.np_retr import NumpyVectorLoader
 except ImportError as error:
     raise ImportError(
         "dual encoders (SMITH, CoLDE, MatchBERT, HAN, SMASH) are encoders of pyterrier_dr, which cannot be imported: "
@@ -108,10 +109,11 @@ class DualEncoder(ReRanker, BiEncoder):
     def __rshift__(self, right: pt.Transformer) -> pt.Transformer:
         """``encoder >> FlexIndex(path)`` indexes as :meth:`build_index` does; all else are pipelines as ever.
 
-        ``encoder.query_encoder() >> retriever`` is for an index that an earlier state of this encoder has made.
+        The index of a retriever that follows this encoder itself is checked, once and now; for one that another state
+        of this encoder has made, write ``encoder.query_encoder() >> retriever``.
 
         Raises:
-            ValueError: If a retriever's index is of another encoder; see
+            ValueError: If that index is of another encoder; see
                 :func:`pyterrier_longdoc.index_scorer.check_index`.
         """
         if isinstance(right, FlexIndex):
@@ -119,10 +121,11 @@ class DualEncoder(ReRanker, BiEncoder):
 
             return IndexingPipeline(self, right)
         index = getattr(right, "flex_index", None)
-        if isinstance(index, FlexIndex) and index.built():
-            from pyterrier_longdoc.index_scorer import check_index
+        if isinstance(index, FlexIndex) and not isinstance(right, NumpyVectorLoader):
+            from pyterrier_longdoc.index_scorer import check_index, finished
 
-            check_index(self, index)
+            if finished(index):
+                check_index(self, index)
         return super().__rshift__(right)
 
     def build_index(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,11 @@ def provenance(encoder: DualEncoder) -> dict[str, Any]:
     }
 
 
+def finished(index: FlexIndex) -> bool:
+    """Whether an index has been written to its end."""
+    return (Path(index.index_path) / "pt_meta.json").exists()
+
+
 def check_index(encoder: DualEncoder, index: FlexIndex) -> None:
     """Makes sure that an index holds vectors of an encoder, as far as that can be known.
 
@@ -32,7 +38,7 @@ def check_index(encoder: DualEncoder, index: FlexIndex) -> None:
     vectors, meta = index.payload(return_docnos=False)
     found, own = meta.get("encoder"), provenance(encoder)
     if found is not None and found != own:
-        raise ValueError(f"{index} was encoded by another encoder: {found}; this is {own}. Build the index anew")
+        raise ValueError(f"{index} was encoded by another encoder: {found}; this is {own}. Build it anew")
     if meta["vec_size"] != encoder.model.dims:
         raise ValueError(
             f"{index} holds vectors of {meta['vec_size']} values, {encoder} makes vectors of {encoder.model.dims}: "

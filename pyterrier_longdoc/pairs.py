@@ -152,7 +152,9 @@ def hard_negatives(encoder: DualEncoder, pairs: pd.DataFrame, *, count: int = 1,
         free = [place for place in near if texts[place] not in taken]
         rows += [(source, place) for place in free[skip : skip + count]]
     source, place = np.array(rows, np.int64).reshape(-1, 2).T
-    first, second = sources.iloc[source].reset_index(), candidates.iloc[place].reset_index()
+    first, second = (
+        frame.iloc[rows].reset_index(drop=True) for frame, rows in ((sources, source), (candidates, place))
+    )
     added = pd.concat([first[["id_a", "text_a"]], second[["id_b", "text_b"]]], axis=1).assign(label=0)
     return pd.concat([pairs, added], ignore_index=True)
 

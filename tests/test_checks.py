@@ -33,7 +33,7 @@ def test_numbers(value):
 
 @pytest.mark.parametrize("value", [-1, True, "1", None, np.nan, np.inf, 1j])
 def test_no_numbers(value):
-    with pytest.raises(ValueError, match="^lr must be a number of at least 0, got "):
+    with pytest.raises(ValueError, match="^lr must be a finite number of at least 0, got "):
         check_number("lr", value)
 
 
@@ -41,6 +41,8 @@ def test_plain_values():
     given = {"a": np.int64(3), "b": [np.float32(0.5), (np.bool_(True),)], "c": np.array([1.0, 2.0]), "d": "x"}
     found = plain(given)
     assert found == {"a": 3, "b": [0.5, (True,)], "c": (1.0, 2.0), "d": "x"}
+    assert plain(np.array(0.5)) == 0.5
+    assert plain(np.array([[1, 2], [3, 4]])) == ((1, 2), (3, 4))
     assert type(found["a"]) is int and type(found["b"][0]) is float and found["b"][1][0] is True
 
 

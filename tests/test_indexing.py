@@ -341,7 +341,10 @@ def test_an_index_of_other_vectors_is_refused(whole, tmp_path):
     queries = pd.DataFrame({"qid": ["1"], "query": ["w1 w2"]})
     found = [(each >> whole.np_retriever(num_results=3))(queries) for each in (encoder(), encoder().query_encoder())]
     assert list(found[0]["docno"]) == list(found[1]["docno"]) and len(found[0]) == 3
-    assert encoder() >> FlexIndex(tmp_path / "later", verbose=False).np_retriever()
+    assert encoder(seed=1) >> whole.vec_loader()
+    (tmp_path / "empty").mkdir()
+    for unfinished in ("later", "empty"):
+        assert encoder() >> FlexIndex(tmp_path / unfinished, verbose=False).np_retriever()
     foreign = (("wide", np.ones(9), "vectors of 9 values"), ("long", np.ones(8), "length 2.83, not 1"))
     for name, vector, message in foreign:
         index = FlexIndex(tmp_path / name, verbose=False)

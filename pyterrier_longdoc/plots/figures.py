@@ -49,7 +49,7 @@ def colours(count: int, grey_first: bool = False) -> list[str]:
 
 def line_styles(count: int) -> list[dict[str, str]]:
     """Styles of lines with points that are told apart: first by colour, then by dashes and points."""
-    kinds = (("-", "o"), ("-.", "s"), (":", "^"))
+    kinds = (("-", "o"), ("-.", "s"), (":", "^"), ("-", "D"), ("-.", "v"), (":", "P"))
     chosen = [kinds[number // len(_PALETTE) % len(kinds)] for number in range(count)]
     return [
         {"color": colour, "linestyle": line, "marker": marker}

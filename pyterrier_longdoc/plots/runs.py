@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -12,6 +12,7 @@ from pyterrier_longdoc.plots.figures import axes, colours, line_styles, plain_lo
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
 #: Lines of which the legend has room between them; that of more stands beside.
 _LEGEND_WITHIN = 6
@@ -50,7 +51,7 @@ def plot_length_limits(table: pd.DataFrame, measure: str = "nDCG@10", *, ax: Axe
     Args:
         table: What :func:`~pyterrier_longdoc.evaluation.analysis.length_limits` returns.
         measure: Its measure.
-        ax: Where to draw; a new figure if ``None``.
+        ax: Where to draw; a new figure if ``None``. The legend of more than 6 lines stands beside it.
 
     Raises:
         ValueError: If a column is missing.
@@ -81,8 +82,9 @@ def _lines(table: pd.DataFrame, across: str, up: str, ax: Axes | None) -> Axes:
     require(table, [across, "name", up], "table")
     ax = ax or axes(6, 4)
     groups = list(table.groupby("name", sort=False))
-    for (name, rows), style in zip(groups, line_styles(len(groups)), strict=True):
-        style = {"color": "#333333", "linestyle": "--"} if name == "chance" else style
+    styles = iter(line_styles(len(groups)))
+    for name, rows in groups:
+        style = {"color": "#333333", "linestyle": "--"} if name == "chance" else next(styles)
         ax.plot(rows[across], rows[up], markersize=3.5, label=name, **style)
     beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(groups) > _LEGEND_WITHIN else {}
     ax.legend(frameon=False, fontsize="small", **beside)
@@ -111,24 +113,30 @@ def plot_cost(
         raise ValueError(f"no row of the table has a cost in {cost!r}")
     ax = ax or axes(7, 4.2)
     ax.scatter(known[cost], known[measure], s=28, color=colours(2)[1], zorder=2)
-    for name, value, price in known[["name", measure, cost]].itertuples(index=False):
+    labels = [
         ax.annotate(name, (price, value), xytext=(4, 4), textcoords="offset points", fontsize="small")
+        for name, value, price in known[["name", measure, cost]].itertuples(index=False)
+    ]
     for name, value in table.loc[table[cost].isna(), ["name", measure]].itertuples(index=False):
         ax.axhline(value, color="#333333", linestyle="--", linewidth=1, zorder=1, label=name)
     if len(known) < len(table):
         ax.legend(frameon=False, fontsize="small")
     ax.set(xscale="log", xlabel=cost, ylabel=measure)
     ax.margins(x=0.12, y=0.12)
-    _lift_labels(ax)
+    _lift(labels, ax)
     return ax
 
 
-def _lift_labels(ax: Axes) -> None:
+def _lift(labels: Sequence[Annotation], ax: Axes) -> None:
     """Lifts the labels of points, from the lowest upwards, until none lies on another."""
-    ax.figure.draw_without_rendering()  # only now is known where they are
+    ax.figure.canvas.figure.draw_without_rendering()  # only now is known where they are
     placed = []
-    for label in sorted(ax.texts, key=lambda label: label.xy[1]):
-        while any(label.get_window_extent().overlaps(other) for other in placed):
+    for label in sorted(labels, key=lambda label: label.xy[1]):
+        if not ax.bbox.contains(*ax.transData.transform(label.xy)):
+            continue  # nothing is drawn of it
+        for _ in range(int(ax.bbox.height)):
+            if not any(label.get_window_extent().overlaps(other) for other in placed):
+                break
             right, up = label.get_position()
             label.set_position((right, up + 1))
         placed.append(label.get_window_extent())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -107,10 +108,23 @@ def test_labels_of_cost_do_not_lie_on_each_other():
     assert not any(one.overlaps(two) for number, one in enumerate(boxes) for two in boxes[:number])
 
 
+@pytest.mark.parametrize("values", [(np.nan, np.nan), (np.inf, np.inf), (0.5, 0.5)])
+def test_points_that_are_not_drawn_have_labels_that_stay(values):
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(layout="constrained").subfigures(1, 2)[0]
+    ax = figure.subplots()
+    own = ax.text(1, 0.2, "mine")
+    ax.set_ylim(0, 0.3)
+    table = pd.DataFrame({"name": ["a", "b"], "nDCG@10": values, "GFLOP/doc": [1.0, 1.0]})
+    assert [text.get_text() for text in plots.plot_cost(table, ax=ax).texts] == ["mine", "a", "b"]
+    assert own.get_position() == (1, 0.2)
+
+
 def test_many_lines_are_told_apart():
-    rows = [(limit, f"r{number}", 0.1 * number) for number in range(9) for limit in (200, 400)]
+    rows = [(limit, f"r{number}", 0.1 * number) for number in range(21) for limit in (200, 400)]
     ax = plots.plot_length_limits(pd.DataFrame(rows, columns=["limit", "name", "nDCG@10"]))
-    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}) == 9
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}) == 21
     ax.figure.draw_without_rendering()
     assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
 
