@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -54,9 +54,14 @@ class PlainSettings:
     """Base of settings: they hold plain values, so that equal ones make equal models, hashes and files."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            object.__setattr__(self, name, plain(value))
+        for name, value in vars(self).items():  # JSON gives back a list where a tuple was
+            object.__setattr__(self, name, plain(tuple(value) if isinstance(value, list) else value))
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON types."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> Self:
+        """Settings that :meth:`to_dict` wrote."""
+        return cls(**settings)

@@ -33,7 +33,7 @@ def check_index(encoder: DualEncoder, index: FlexIndex) -> None:
     have the encoder's length and be unit vectors.
 
     Raises:
-        ValueError: If it does not, or compares vectors otherwise than by their dot product.
+        ValueError: If it does not.
     """
     vectors, meta = index.payload(return_docnos=False)
     found, own = meta.get("encoder"), provenance(encoder)

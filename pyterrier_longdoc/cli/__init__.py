@@ -19,6 +19,7 @@ import pyterrier as pt
 
 #: Commands in the order of ``--help``.
 COMMANDS = ("demo", "rerank", "train")
+#: What is said in a line, without a traceback; PyTerrier's data sets raise NotImplementedError for what they lack.
 _USER_ERRORS = (ValueError, KeyError, OSError, ImportError, NotImplementedError, FloatingPointError)
 
 

@@ -1,4 +1,7 @@
-"""For whom reading more pays: measures by the length of what is relevant (Figure 6 of the Socialformer paper)."""
+"""For whom reading more pays: measures by the length of what is relevant (Figure 6 of the Socialformer paper).
+
+:func:`~pyterrier_longdoc.plots.socialformer.plot_gain_by_length` draws it.
+"""
 
 from __future__ import annotations
 
@@ -54,14 +57,14 @@ def measure_by_length(
     if size.isna().any():
         first = relevant["docno"][size.isna()].iloc[0]
         raise ValueError(f"lengths lack {int(size.isna().sum())} documents, such as {first!r}")
-    group = np.searchsorted(borders, size.groupby(relevant["qid"]).mean(), side="right")
-    group = pd.Series(group, index=size.groupby(relevant["qid"]).mean().index)
+    means = size.groupby(relevant["qid"]).mean()
+    group = pd.Series(np.searchsorted(borders, means, side="right"), index=means.index)
     names = [f"<{borders[0]}", *(f"{a}-{b}" for a, b in zip(borders, borders[1:], strict=False)), f">={borders[-1]}"]
     wanted = ir_measures.parse_measure(str(measure))
-    rows = []
+    judged, rows = qrels.rename(columns=_IR_COLUMNS), []
     for name, run in runs.items():
-        judged, found = qrels.rename(columns=_IR_COLUMNS), run.rename(columns=_IR_COLUMNS)
-        values = {each.query_id: each.value for each in ir_measures.iter_calc([wanted], judged, found)}
+        found = ir_measures.iter_calc([wanted], judged, run.rename(columns=_IR_COLUMNS))
+        values = {each.query_id: each.value for each in found}
         of_query = group.index.map(lambda qid, values=values: values.get(qid, 0.0))
         for place, part in pd.Series(of_query, index=group.index).groupby(group):
             rows.append({"length": names[place], "run": name, "queries": len(part), "value": part.mean(), "_": place})

@@ -140,9 +140,10 @@ class Explanation:
         """Queries and documents compared at three levels: one row for each two parts.
 
         Columns: qid, docno, and those of :attr:`Comparison.frame <pyterrier_longdoc.explain.levels.Comparison.frame>`.
-        For rankers that compare no parts of queries, see :func:`pyterrier_longdoc.explain.levels.levels_of_windows`.
+        For rankers that compare no parts of queries, see
+        :func:`pyterrier_longdoc.explain.window_levels.levels_of_windows`.
         """
-        from pyterrier_longdoc.explain.levels import levels_of_windows
+        from pyterrier_longdoc.explain.window_levels import levels_of_windows
 
         if not self.comparisons:
             return levels_of_windows(self._results, self._texts, self._read, self._windows)

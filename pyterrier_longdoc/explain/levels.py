@@ -3,15 +3,15 @@
 One number hides which parts of two long documents are alike. A ranker that can say what it makes of the parts of a
 document has a method ``parts(texts, side)`` (see :mod:`~pyterrier_longdoc.explain.parts`); :class:`Comparison` lays
 the parts of two or more documents side by side. It is made by ``ranker.explain(text, other_text)``, and for each row of
-a result frame by ``ranker.explain(results)``. Rankers that read a query as a whole have the same table, of windows.
+a result frame by ``ranker.explain(results)``.
+:mod:`~pyterrier_longdoc.explain.window_levels` has the same table for rankers that read a query as a whole.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,13 @@ import pandas as pd
 from pyterrier_longdoc.checks import check_whole
 from pyterrier_longdoc.explain.explanation import LEVEL_COLUMNS, LEVELS, stretches_of
 from pyterrier_longdoc.explain.highlight import block, page
-from pyterrier_longdoc.explain.parts import SECTIONS
-from pyterrier_longdoc.text.headings import Heading, headings
-from pyterrier_longdoc.text.sections import split_sections
+from pyterrier_longdoc.text.headings import headings, title_at
 from pyterrier_longdoc.text.tokens import character_spans
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pyterrier_longdoc.dual_encoder import DualEncoder
-    from pyterrier_longdoc.explain.highlight import TextWindow
     from pyterrier_longdoc.explain.parts import Parts
 
 #: What heat maps show.
@@ -133,7 +130,7 @@ class Comparison:
         titles, known = [], headings(self.texts[number])
         for section, positions in enumerate(parts.section_positions):
             tokens, spans, text = self._place(number, positions)
-            titles.append(_title(self.texts[number], known, spans[0][0]) if spans else "")
+            titles.append(title_at(self.texts[number], known, spans[0][0]) if spans else "")
             yield name, LEVELS[1], f"{name} §{section + 1}", LEVELS[1], titles[-1], tokens, spans, text
         seen = [0] * len(titles)
         for section, positions in zip(parts.section_of, parts.chunk_positions, strict=True):
@@ -258,52 +255,3 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.names)} by {self._ranker}: {len(self.parts)} parts>"
-
-
-def levels_of_windows(
-    results: pd.DataFrame, texts: Sequence[str], read: Sequence[int], windows: Sequence[list[TextWindow]]
-) -> pd.DataFrame:
-    """The levels of rankers that compare no parts of queries; columns as in :attr:`Comparison.frame`, behind the ids.
-
-    A query is one part. The similarity of a document is its score, if it is known; that of a window is its weight, and
-    that of a section the weight of the strongest window that begins in it; sections without one are left out.
-
-    Args:
-        results: Columns qid, query, docno and, if known, score.
-        texts: The document of each row.
-        read: How many characters of it were read.
-        windows: Its windows.
-    """
-    rows = []
-    for result, text, end, own in zip(results.to_dict("records"), texts, read, windows, strict=True):
-        docno, known = str(result["docno"]), headings(text)
-        whole = {"qid": result["qid"], "docno": result["docno"], "part_a": result["qid"], "text_a": result["query"]}
-        if "score" in result:
-            rows.append({
-                **whole, "level": LEVELS[0], "kind": LEVELS[0], "part_b": docno, "similarity": result["score"],
-                "text_b": text,
-            })
-        cuts = [0, *accumulate(map(len, split_sections(text[:end], SECTIONS)))]
-        titles = [_title(text, known, first) for first in cuts[:-1]]
-        section_of = [min(bisect_right(cuts, window.spans[0][0]), len(titles)) - 1 for window in own]
-        for section in sorted(set(section_of)):
-            first, last = cuts[section : section + 2]
-            weights = [window.weight for window, its in zip(own, section_of, strict=True) if its == section]
-            rows.append({
-                **whole, "level": LEVELS[1], "kind": LEVELS[1], "part_b": f"{docno} §{section + 1}",
-                "similarity": max(weights), "heading_b": titles[section], "spans_b": [(first, last)],
-                "text_b": text[first:last],
-            })
-        for window, section in zip(own, section_of, strict=True):
-            rows.append({
-                **whole, "level": LEVELS[2], "kind": window.kind, "part_b": f"{docno} {window.kind} {window.number}",
-                "similarity": window.weight, "heading_b": titles[section], "tokens_b": window.tokens,
-                "spans_b": window.spans, "text_b": window.text(text),
-            })
-    return pd.DataFrame(rows, columns=["qid", "docno", *LEVEL_COLUMNS])
-
-
-def _title(text: str, known: Sequence[Heading], first: int) -> str:
-    """The one of the headings of a text that a section begins with, whose first character is given, if there is one."""
-    before = (each for each in known if each.start <= first)
-    return next((each.title for each in before if not text[each.start : first].strip()), "")

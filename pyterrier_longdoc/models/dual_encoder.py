@@ -51,7 +51,7 @@ class DualEncoderModel(nn.Module):
         Returns:
             float32 ``[n, dims]``; of length 1.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how to encode")
 
     def encode_queries(self, queries: Ragged, budget: Budget) -> Tensor:
         """Unit vectors of queries; arguments as in :meth:`encode_documents`."""

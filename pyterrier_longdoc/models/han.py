@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -46,11 +46,6 @@ class HANConfig(PlainSettings):
         super().__post_init__()
         for name, value in vars(self).items():
             check_whole(name, value)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> HANConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**settings)
 
 
 #: Gives the vectors of the items with some numbers: of tokens, or of what a floor made of them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -23,16 +23,6 @@ class KernelConfig(PlainSettings):
     dims: int
     vocabulary: int = 0
     train_vectors: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, value in vars(self).items():  # JSON has no tuples
-            object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> KernelConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return cls(**settings)
 
 
 class Queries(NamedTuple):

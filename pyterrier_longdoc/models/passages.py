@@ -115,7 +115,7 @@ class PassageModel(nn.Module):
 
     def aggregate(self, outputs: Tensor) -> Tensor:
         """Scores ``[documents]`` from what was kept, ``[documents, passages, ...]``, float32."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not say how to aggregate")
 
     def passage_weights(self, outputs: Tensor) -> Tensor:
         """What each passage of one document counts, ``[passages]``, from ``[1, passages, ...]``.

@@ -111,8 +111,3 @@ class SocialformerConfig(GroupSettings, EncoderConfig):
                 f"exchange_heads={self.exchange_heads} does not divide the encoder's {self.encoder['hidden_size']} "
                 "dimensions"
             )
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> SocialformerConfig:
-        """Settings that :meth:`to_dict` wrote."""
-        return super().from_dict({**settings, "patterns": tuple(settings["patterns"])})

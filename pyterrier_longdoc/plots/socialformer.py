@@ -1,19 +1,18 @@
 """Figures 4 to 6 of the Socialformer paper: what the patterns connect, how large circles are, and where it helps.
 
-All return matplotlib figures and show nothing themselves. They need matplotlib, the extra ``plot``; the numbers of
-Figure 6, :func:`~pyterrier_longdoc.evaluation.by_length.measure_by_length`, do not.
+All return matplotlib figures and show nothing themselves. They need matplotlib, the extra ``plot``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_longdoc.evaluation.by_length import measure_by_length
+from pyterrier_longdoc.evaluation.analysis import require
 from pyterrier_longdoc.graph import friend_circles, sample_graph
 from pyterrier_longdoc.plots.figures import colours, panels, without_frame
 
@@ -86,20 +85,18 @@ def plot_circle_sizes(
     return figure
 
 
-def plot_gain_by_length(
-    runs: Mapping[str, pd.DataFrame],
-    qrels: pd.DataFrame,
-    lengths: Mapping[str, int] | pd.Series,
-    *,
-    borders: Sequence[int] = (512, 1024, 2048),
-    measure: Any = "RR@100",  # noqa: ANN401
-    min_label: int = 1,
-) -> Figure:
+def plot_gain_by_length(table: pd.DataFrame, measure: str = "RR@100") -> Figure:
     """Draws Figure 6: a measure of several runs, by how long the relevant documents of the queries are.
 
-    Arguments as in :func:`~pyterrier_longdoc.evaluation.by_length.measure_by_length`.
+    Args:
+        table: What :func:`~pyterrier_longdoc.evaluation.by_length.measure_by_length` returns.
+        measure: What was measured, for the axis.
+
+    Raises:
+        ValueError: If a column is missing.
     """
-    table = measure_by_length(runs, qrels, lengths, borders=borders, measure=measure, min_label=min_label)
+    require(table, ["length", "run", "queries", "value"], "table")
+    runs = list(dict.fromkeys(table["run"]))
     groups = list(dict.fromkeys(table["length"]))
     figure, (ax,) = panels(1, width=1.5 + 1.4 * len(groups), height=3.4)
     width = 0.8 / len(runs)
@@ -109,7 +106,7 @@ def plot_gain_by_length(
         ax.bar(left, rows["value"], width=0.92 * width, color=colour, label=name)
     queries = table.drop_duplicates("length")["queries"]
     labels = [f"{group}\n{count} queries" for group, count in zip(groups, queries, strict=True)]
-    ax.set(ylabel=str(measure), xlabel="length of the relevant document (tokens)")
+    ax.set(ylabel=measure, xlabel="length of the relevant document (tokens)")
     ax.set_xticks(range(len(groups)), labels)
     ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     without_frame(ax)

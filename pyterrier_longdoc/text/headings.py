@@ -154,3 +154,9 @@ def _looks_like_a_title(line: str) -> bool:
     short = len(line) <= _PLAIN_LONGEST and len(line.split()) <= _MOST_WORDS
     opens = line[0].isalnum() or line[0] in _OPENING
     return short and opens and letter != "" and not letter.islower() and line[-1] not in _ENDS
+
+
+def title_at(text: str, known: Sequence[Heading], first: int) -> str:
+    """The one of the headings of a text that a section begins with, whose first character is given, if there is one."""
+    before = (each for each in known if each.start <= first)
+    return next((each.title for each in before if not text[each.start : first].strip()), "")

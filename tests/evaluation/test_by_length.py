@@ -20,7 +20,9 @@ def test_figure_6_by_hand():
     rows = [tuple(row) for row in table.itertuples(index=False)]
     assert rows == [("<50", "best", 2, 1.0), ("<50", "half", 2, 0.25), ("50-150", "best", 1, 1.0),
                     ("50-150", "half", 1, 1.0), (">=150", "best", 1, 1.0), (">=150", "half", 1, 0.0)]
-    (ax,) = plot_gain_by_length(runs, qrels, pd.Series(lengths), borders=[50, 150], measure="RR@10").axes
+    table = measure_by_length(runs, qrels, pd.Series(lengths), borders=[50, 150], measure="RR@10")
+    (ax,) = plot_gain_by_length(table, "RR@10").axes
+    assert ax.get_ylabel() == "RR@10"
     assert [bar.get_height() for bar in ax.patches] == [1, 1, 1, 0.25, 1, 0]
     assert [label.get_text().split("\n")[0] for label in ax.get_xticklabels()] == ["<50", "50-150", ">=150"]
 
@@ -36,3 +38,5 @@ def test_bad_input():
     ):
         with pytest.raises(ValueError, match=message):
             measure_by_length(runs, qrels, lengths, **options)
+    with pytest.raises(ValueError, match="no column 'run'"):
+        plot_gain_by_length(pd.DataFrame({"length": ["<5"]}))
